@@ -1,0 +1,46 @@
+/* What POST /v1/sandboxes and POST /v1/run have in common: the fields of a create, its limits, the
+ * record, and the body for the node. */
+#pragma once
+
+#include <stdint.h>
+
+#include "api/request.h"
+#include "api/store_sandbox.h"
+#include "io/json_request.h"
+
+struct create_spec {
+    const char *name; /* NULL: none; all borrowed from the body */
+    char template_name[SANDBOX_NAME_SIZE];
+    char template_version[ID_SIZE]; /* "": the current one */
+    int64_t vcpus;                  /* 0: the template's, for all three */
+    int64_t memory_mib;
+    int64_t disk_mib;
+    json_t *env; /* NULL: none */
+    json_t *metadata;
+    struct lifecycle_rules rules;
+};
+
+/* Reads the fields of a create; the caller finishes f. Failures stick in f. */
+void create_spec_read(struct json_fields *f, struct create_spec *ret_spec);
+/* A `lifecycle` object, merged into *rules. Returns whether it had timeout_seconds. */
+bool create_read_lifecycle(struct json_fields *f, struct lifecycle_rules *rules);
+/* What a sandbox has that says nothing. */
+struct lifecycle_rules create_default_rules(void);
+/* Checks names and values of metadata or env; null values are allowed when `merge`. */
+void create_check_metadata(struct json_fields *f, json_t *metadata, bool merge);
+void create_check_env(struct json_fields *f, json_t *env, bool merge);
+bool create_name_is_valid(const char *name);
+
+/* Runs fn(rq) once the templates are known, asked anew if this one is not among them. */
+void create_with_template(struct request *rq, const char *template_name, request_fn fn);
+/* Makes the record: sizes, names, quotas. details.sandbox_id of a name in use comes in
+ * ret_other_id. On success the caller ends *ret_sandbox with sandbox_done. */
+int create_prepare(struct request *rq,
+                   const struct create_spec *spec,
+                   struct sandbox *ret_sandbox,
+                   char ret_other_id[21],
+                   struct error *err) _must_check_;
+/* Answers with that failure. */
+void create_fail(struct request *rq, const struct error *err, const char *other_id);
+/* The node's body for it, a new reference. */
+json_t *create_node_body(const struct create_spec *spec, const struct sandbox *sandbox);

@@ -1,0 +1,257 @@
+#include "api/expiry.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/idle.h"
+#include "api/lifecycle.h"
+#include "api/store_idempotency.h"
+#include "api/store_operation.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "io/loop.h"
+
+#define TICK_MS      200
+#define IDLE_TICK_MS 5000
+#define PRUNE_MS     (60LL * 1000)
+/* Of a sandbox of POST /v1/run nobody holds a session; there can be many of them. */
+#define TRANSIENT_KEEP_MS (15LL * 60 * 1000)
+#define HOUR_MS           (3600LL * 1000)
+#define TOUCH_MAX         256
+#define EXPIRE_MAX        128
+#define FLUSH_MS          1000
+
+struct touched {
+    char id[ID_SIZE];
+    int64_t at;
+};
+
+struct expiry {
+    struct api *api;
+    struct loop_timer *timer;
+    int64_t next; /* the earliest expires_at, real time; 0: none */
+    int64_t next_prune;
+    int64_t next_flush;
+    struct touched touched[TOUCH_MAX];
+    size_t touched_count;
+};
+
+int expiry_pause(struct api *api,
+                 const struct sandbox *s,
+                 const char *operation_id,
+                 struct error *err)
+{
+    const struct change change = {
+        .is_pause = true,
+        .operation_id = operation_id,
+        .key_id = s->key_id,
+        .reason_code = s->reason_code,
+        .reason_message = s->reason_message,
+        .spends_timeout = strcmp(s->reason_code, "timeout") == 0,
+    };
+
+    return lifecycle_change(api, s, &change, err);
+}
+
+static int carry_out(struct api *api, struct sandbox *s, struct error *err)
+{
+    char operation_id[ID_SIZE];
+    char started[ID_SIZE];
+    int r = id_make("op", operation_id);
+
+    (void)snprintf(s->reason_code, sizeof(s->reason_code), "timeout");
+    (void)snprintf(s->reason_message, sizeof(s->reason_message), "timeout_seconds has passed");
+    if (r < 0) {
+        return error_set(err, -r, "no random bytes");
+    }
+    if (s->rules.timeout_action == LIFECYCLE_DELETE) {
+        return lifecycle_delete(api, s, operation_id, s->key_id, started, err);
+    }
+    r = expiry_pause(api, s, operation_id, err);
+    if (r < 0 && err->code == ERROR_FAILED_PRECONDITION) {
+        /* One that failed stays so; one that is being made can be paused in a while. */
+        r = s->state == SANDBOX_ERROR ? store_sandbox_spend_timeout(api->store, s->id, err)
+                                      : -EAGAIN;
+    }
+    return r;
+}
+
+static bool expire_one(struct api *api, const char *id)
+{
+    _cleanup_sandbox_ struct sandbox s = {0};
+    struct error err = {0};
+    int r = store_sandbox_get(api->store, id, &s, &err);
+
+    if (r > 0) {
+        r = carry_out(api, &s, &err);
+    }
+    if (r == -EAGAIN) {
+        return false;
+    }
+    if (r < 0) {
+        log_warning("expiry", "sandbox=%s problem=%s", id, LOG_STR(err.message));
+        return false;
+    }
+    log_info("expired", "sandbox=%s", id);
+    return true;
+}
+
+static void find_next(struct expiry *expiry, int64_t now)
+{
+    struct error err = {0};
+    int64_t idle = 0;
+
+    if (store_sandbox_next_expiry(expiry->api->store, &expiry->next, &err) < 0 ||
+        store_sandbox_next_idle(expiry->api->store, &idle, &err) < 0) {
+        expiry->next = now + 1;
+    } else if (idle != 0 && (expiry->next == 0 || idle < expiry->next)) {
+        expiry->next = idle;
+    }
+}
+
+static void expire(struct expiry *expiry, int64_t now)
+{
+    struct api *api = expiry->api;
+    char ids[EXPIRE_MAX][ID_SIZE];
+    struct error err = {0};
+    bool is_more = true;
+
+    while (is_more) {
+        int count = store_sandbox_find_expired(api->store, now, ids, EXPIRE_MAX, &err);
+        int done = 0;
+
+        for (int i = 0; i < count; i++) {
+            done += expire_one(api, ids[i]);
+        }
+        /* Those that cannot be written are tried at the next tick. */
+        is_more = count == EXPIRE_MAX && done > 0;
+    }
+    expiry_flush(api); /* what was active a moment ago is not idle */
+    idle_check(api, now);
+    find_next(expiry, now);
+}
+
+/* One batch. Returns whether there may be more: a large one would hold up the loop. */
+static bool prune(struct api *api, int64_t now)
+{
+    int64_t before = now - (int64_t)api->settings.api_operation_keep_hours * HOUR_MS;
+    struct error err = {0};
+    int sandboxes = store_sandbox_prune(api->store, before, now - TRANSIENT_KEEP_MS, &err);
+    int operations = sandboxes < 0 ? -1 : store_operation_prune(api->store, before, &err);
+    int keys =
+        operations < 0 ? -1 : store_idempotency_prune(api->store, now - IDEMPOTENCY_KEEP_MS, &err);
+
+    if (keys < 0) {
+        log_warning("prune", "problem=%s", LOG_STR(err.message));
+        return false;
+    }
+    return sandboxes + operations + keys > 0;
+}
+
+static void on_tick(void *arg)
+{
+    struct expiry *expiry = arg;
+    int64_t now = clock_real_ms();
+    int64_t delay = TICK_MS;
+
+    if (expiry->next != 0 && expiry->next <= now) {
+        expire(expiry, now);
+    }
+    if (expiry->touched_count > 0 && now >= expiry->next_flush) {
+        expiry_flush(expiry->api);
+    }
+    if (now >= expiry->next_prune) {
+        store_reserve_take(expiry->api->store);
+        expiry->next_prune = prune(expiry->api, now) ? now + TICK_MS : now + PRUNE_MS;
+    }
+    /* Short steps, since the wall clock may be set; none is needed while nothing waits. */
+    if (expiry->next == 0 && expiry->touched_count == 0) {
+        delay = expiry->next_prune - now < IDLE_TICK_MS ? TICK_MS : IDLE_TICK_MS;
+    } else if (expiry->next != 0 && expiry->next > now && expiry->next - now < TICK_MS) {
+        delay = expiry->next - now;
+    }
+    loop_timer_start(expiry->timer, delay);
+}
+
+void expiry_changed(struct api *api, int64_t expires_at)
+{
+    struct expiry *expiry = api->expiry;
+
+    if (expires_at != 0 && (expiry->next == 0 || expires_at < expiry->next)) {
+        expiry->next = expires_at;
+        loop_timer_start(expiry->timer, 0);
+    }
+}
+
+void expiry_touch(struct api *api, const char *sandbox_id)
+{
+    struct expiry *expiry = api->expiry;
+    int64_t now = clock_real_ms();
+
+    if (expiry->touched_count == 0) {
+        expiry->next_flush = now + FLUSH_MS;
+        loop_timer_start(expiry->timer, TICK_MS);
+    }
+    for (size_t i = 0; i < expiry->touched_count; i++) {
+        if (strcmp(expiry->touched[i].id, sandbox_id) == 0) {
+            expiry->touched[i].at = now;
+            return;
+        }
+    }
+    if (expiry->touched_count == TOUCH_MAX) {
+        expiry_flush(api);
+    }
+    (void)snprintf(expiry->touched[expiry->touched_count].id, ID_SIZE, "%s", sandbox_id);
+    expiry->touched[expiry->touched_count++].at = now;
+}
+
+void expiry_flush(struct api *api)
+{
+    struct expiry *expiry = api->expiry;
+    struct error err = {0};
+    int r;
+
+    if (expiry->touched_count == 0) {
+        return;
+    }
+    r = store_begin(api->store, &err);
+    for (size_t i = 0; r == 0 && i < expiry->touched_count; i++) {
+        r = store_sandbox_touch(api->store, expiry->touched[i].id, expiry->touched[i].at, &err);
+    }
+    if (r < 0) {
+        store_rollback(api->store);
+    } else {
+        r = store_commit(api->store, &err);
+    }
+    if (r < 0) {
+        log_warning("activity", "problem=%s", LOG_STR(err.message));
+    }
+    expiry->touched_count = 0;
+}
+
+struct expiry *expiry_new(struct api *api)
+{
+    struct expiry *expiry = calloc(1, sizeof(*expiry));
+
+    if (expiry == NULL) {
+        return NULL;
+    }
+    expiry->api = api;
+    expiry->timer = loop_timer_new(api->loop, on_tick, expiry);
+    if (expiry->timer == NULL) {
+        expiry_free(expiry);
+        return NULL;
+    }
+    find_next(expiry, clock_real_ms());
+    loop_timer_start(expiry->timer, 0);
+    return expiry;
+}
+
+void expiry_free(struct expiry *expiry)
+{
+    if (expiry != NULL) {
+        loop_timer_free(expiry->timer);
+        free(expiry);
+    }
+}

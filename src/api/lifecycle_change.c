@@ -1,0 +1,297 @@
+/* Pause and wake: from the request to the record that the node's answer gives. */
+#include <errno.h>
+#include <string.h>
+
+#include "api/expiry.h"
+#include "api/lifecycle_private.h"
+#include "api/record_json.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "io/http_client.h"
+#include "io/json_request.h"
+
+/* Changes of one sandbox that wait for each other. */
+#define WAITING_MAX 64
+
+static const char *verb_of(const struct job *job)
+{
+    return job->kind == JOB_PAUSE ? "pause" : "wake";
+}
+
+/* Whether the change can be made from this state, was made before (*ret_done), or neither. */
+static bool is_possible(enum job_kind kind, enum sandbox_state state, bool *ret_done)
+{
+    *ret_done = state == (kind == JOB_PAUSE ? SANDBOX_PAUSED : SANDBOX_RUNNING);
+    return *ret_done || state == SANDBOX_RUNNING || state == SANDBOX_PAUSING ||
+           state == SANDBOX_PAUSED || state == SANDBOX_WAKING;
+}
+
+static int refuse(const struct sandbox *s, enum job_kind kind, struct error *err)
+{
+    const char *state = sandbox_state_name(s->state);
+
+    return error_set_code(err, ERROR_FAILED_PRECONDITION, state,
+                          "a sandbox that is %s cannot be %s%s%.200s", state,
+                          kind == JOB_PAUSE ? "paused" : "woken",
+                          s->reason_message[0] == '\0' ? "" : ": ", s->reason_message);
+}
+
+/* ---- the end ---- */
+
+/* A failure that the node told while the call was on its way is the later news. */
+static void apply_lost(const struct job *job, struct sandbox *s)
+{
+    if (job->has_lost && s->state != SANDBOX_ERROR) {
+        s->state = SANDBOX_ERROR;
+        (void)snprintf(s->reason_code, sizeof(s->reason_code), "%s", job->lost_code);
+        (void)snprintf(s->reason_message, sizeof(s->reason_message), "%s", job->lost_message);
+    }
+}
+
+/* error NULL: it succeeded. record NULL: the node said nothing of the sandbox. */
+static int write_end(struct job *job, const json_t *record, const char *error)
+{
+    struct store *store = job->api->store;
+    _cleanup_sandbox_ struct sandbox s = {0};
+    struct sandbox_report report;
+    struct error err = {0};
+    int r = store_sandbox_get(store, job->sandbox_id, &s, &err);
+
+    if (r >= 0) {
+        r = store_begin(store, &err);
+    }
+    if (r < 0) {
+        return r;
+    }
+    if (s.id[0] != '\0' && s.deleted_at == 0 && s.state != SANDBOX_DELETING && record != NULL &&
+        report_read(record, &report) == 0 && strcmp(report.id, s.id) == 0 && !report.deleted) {
+        r = report_apply(&report, &s);
+        apply_lost(job, &s);
+        r = r < 0 ? r : store_sandbox_update(store, &s, &err);
+    }
+    if (r >= 0) {
+        r = store_operation_finish(store, job->operation_id, error, clock_real_ms(), &err);
+    }
+    if (r < 0) {
+        store_rollback(store);
+        return r;
+    }
+    return store_commit(store, &err);
+}
+
+static void fail(struct job *job, const json_t *envelope, const struct error *why)
+{
+    _cleanup_free_ char *text =
+        envelope != NULL ? error_text_of_envelope(envelope) : error_text(why);
+    const json_t *record = envelope != NULL ? json_object_get(envelope, "sandbox") : NULL;
+
+    log_warning(verb_of(job), "sandbox=%s code=%s message=%s", job->sandbox_id,
+                error_code_name(why->code), LOG_STR(why->message));
+    if (text == NULL || write_end(job, record, text) < 0) {
+        job_park(job); /* the store cannot say so yet: the node is asked again */
+        return;
+    }
+    job_end(job);
+}
+
+void job_give_up_change(struct job *job)
+{
+    struct error late;
+
+    (void)error_set_code(&late, ERROR_DEADLINE_EXCEEDED, NULL, "the %s did not end within %d s",
+                         verb_of(job), JOB_CHANGE_TIMEOUT_MS / 1000);
+    fail(job, NULL, &late);
+}
+
+/* The node has lost it. */
+static void fail_missing(struct job *job, const json_t *envelope, const struct error *why)
+{
+    struct error err;
+
+    if (store_sandbox_set_state(job->api->store, job->sandbox_id, SANDBOX_ERROR, "host_restarted",
+                                "the node no longer has this sandbox", &err) < 0) {
+        job_park(job);
+        return;
+    }
+    fail(job, envelope, why);
+}
+
+/* Restarted in the middle of a change, the node first brings the sandbox back to a state that
+ * stays. Nothing else is at work here, so that this passes. */
+static bool is_settling(const json_t *envelope, const struct error *why)
+{
+    struct sandbox_report report;
+
+    return why->code == ERROR_FAILED_PRECONDITION &&
+           report_read(json_object_get(envelope, "sandbox"), &report) == 0 && !report.deleted &&
+           (report.state == SANDBOX_PAUSING || report.state == SANDBOX_WAKING);
+}
+
+void job_on_change_done(struct job *job, struct http_call *call)
+{
+    _cleanup_json_ json_t *answer = NULL;
+    int status = http_call_status(call);
+    struct error err;
+
+    if (json_answer_parse(http_call_body(call), &answer, &err) < 0) {
+        (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node's answer makes no sense");
+        fail(job, NULL, &err);
+    } else if (status == 200) {
+        if (write_end(job, answer, NULL) < 0) {
+            job_park(job);
+            return;
+        }
+        expiry_changed(job->api, clock_real_ms()); /* the idle rules of a running one count */
+        job_end(job);
+    } else if (json_error_read(answer, &err) < 0) {
+        (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node answered status %d", status);
+        fail(job, NULL, &err);
+    } else if (err.code == ERROR_SERVICE_UNAVAILABLE || is_settling(answer, &err)) {
+        job_park(job); /* it is starting or stopping, or not yet at rest */
+    } else if (err.code == ERROR_NOT_FOUND) {
+        fail_missing(job, answer, &err);
+    } else {
+        fail(job, answer, &err);
+    }
+}
+
+/* ---- the begin ---- */
+
+const char *job_change_body(const struct job *job, struct buf *text)
+{
+    _cleanup_json_ json_t *body = json_object();
+
+    if (job->reason_code[0] != '\0') {
+        (void)json_object_set_new(
+            body, "reason",
+            json_pack("{s:s, s:s}", "code", job->reason_code, "message", job->reason_message));
+    }
+    json_write(body, text);
+    return buf_error(text) < 0 ? NULL : buf_str(text);
+}
+
+/* What the record says from the begin on. */
+static int mark_begun(const struct job *job, struct error *err)
+{
+    enum sandbox_state state = job->kind == JOB_PAUSE ? SANDBOX_PAUSING : SANDBOX_WAKING;
+
+    return store_sandbox_set_state(job->api->store, job->sandbox_id, state, job->reason_code,
+                                   job->reason_message, err);
+}
+
+static int write_begin(struct job *job, struct error *err)
+{
+    struct store *store = job->api->store;
+    int r = store_begin(store, err);
+
+    if (r < 0) {
+        return r;
+    }
+    r = store_operation_run(store, job->operation_id, err);
+    if (r == 0) {
+        r = mark_begun(job, err);
+    }
+    if (r < 0) {
+        store_rollback(store);
+        return r;
+    }
+    return store_commit(store, err);
+}
+
+void job_start_change(struct job *job)
+{
+    _cleanup_sandbox_ struct sandbox s = {0};
+    struct error err = {0};
+    bool is_done = false;
+    int r = store_sandbox_get(job->api->store, job->sandbox_id, &s, &err);
+
+    if (r == 0 || (r > 0 && s.deleted_at != 0)) {
+        (void)error_set_code(&err, ERROR_CONFLICT, NULL, "the sandbox was deleted");
+        fail(job, NULL, &err);
+        return;
+    }
+    if (r > 0 && !is_possible(job->kind, s.state, &is_done)) {
+        (void)refuse(&s, job->kind, &err);
+        fail(job, NULL, &err);
+        return;
+    }
+    if (r > 0 && is_done) {
+        if (write_end(job, NULL, NULL) < 0) {
+            job_park(job);
+        } else {
+            job_end(job);
+        }
+        return;
+    }
+    if (r < 0 || write_begin(job, &err) < 0) {
+        fail(job, NULL, &err);
+        return;
+    }
+    job->is_begun = true;
+    job_send(job, NULL);
+}
+
+/* Operation and, where it begins at once, what that changes, in one step. */
+static int insert(const struct job *job, const struct change *c, struct error *err)
+{
+    struct store *store = job->api->store;
+    struct operation o = {.state = job->is_begun ? OPERATION_RUNNING : OPERATION_PENDING,
+                          .created_at = clock_real_ms()};
+    int r = store_begin(store, err);
+
+    if (r < 0) {
+        return r;
+    }
+    (void)snprintf(o.kind, sizeof(o.kind), "%s", verb_of(job));
+    memcpy(o.id, job->operation_id, sizeof(o.id));
+    memcpy(o.sandbox_id, job->sandbox_id, sizeof(o.sandbox_id));
+    (void)snprintf(o.key_id, sizeof(o.key_id), "%s", c->key_id);
+    r = store_operation_insert(store, &o, err);
+    if (r == 0 && c->spends_timeout) {
+        r = store_sandbox_spend_timeout(store, job->sandbox_id, err);
+    }
+    if (r == 0 && job->is_begun) {
+        r = mark_begun(job, err);
+    }
+    if (r < 0) {
+        store_rollback(store);
+        return r;
+    }
+    return store_commit(store, err);
+}
+
+int lifecycle_change(struct api *api,
+                     const struct sandbox *s,
+                     const struct change *change,
+                     struct error *err)
+{
+    enum job_kind kind = change->is_pause ? JOB_PAUSE : JOB_WAKE;
+    bool is_done;
+    bool can = is_possible(kind, s->state, &is_done);
+    struct job *job;
+    int r;
+
+    if (!can && (s->state == SANDBOX_DELETING || job_find(api, s->id) == NULL)) {
+        return refuse(s, kind, err);
+    }
+    if (job_count(api, s->id) >= WAITING_MAX) {
+        return error_set_code(err, ERROR_LIMIT_EXCEEDED, "operations",
+                              "%d operations of this sandbox are waiting already", WAITING_MAX);
+    }
+    job = job_new(api, kind, s->id, change->operation_id);
+    if (job == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    (void)snprintf(job->reason_code, sizeof(job->reason_code), "%s", change->reason_code);
+    (void)snprintf(job->reason_message, sizeof(job->reason_message), "%s", change->reason_message);
+    job->is_begun = can && !is_done && job_is_first(job);
+    r = insert(job, change, err);
+    if (r < 0) {
+        job_free(job);
+        return r;
+    }
+    if (job_is_first(job)) {
+        job_send(job, NULL);
+    }
+    return 0;
+}

@@ -1,0 +1,71 @@
+/* Jobs of the lifecycle, for the lifecycle_*.c files.
+ *
+ * Those of one sandbox are in the order in which they came. The first one is at work (its call is
+ * on its way, or it is parked); the others wait for it, their operations are pending. */
+#pragma once
+
+#include "api/api.h"
+#include "api/lifecycle.h"
+#include "api/report.h"
+#include "api/store_operation.h"
+#include "base/list.h"
+
+struct http_call;
+struct loop_timer;
+
+enum job_kind {
+    JOB_CREATE,
+    JOB_DELETE,
+    JOB_PURGE, /* a delete that no record waits for */
+    JOB_PAUSE,
+    JOB_WAKE,
+};
+
+struct job {
+    struct list link;      /* of all, oldest first */
+    struct list hash_link; /* of those whose ids have the same hash */
+    struct api *api;
+    enum job_kind kind;
+    char sandbox_id[ID_SIZE];
+    char operation_id[ID_SIZE]; /* "" for none */
+    struct http_call *call;     /* NULL: parked, or waiting */
+    struct loop_timer *timer;
+    int64_t delay_ms;
+    int64_t give_up_ms; /* monotonic; not of a delete */
+    bool is_begun;      /* a pause or wake: the record says that it is at work */
+    char reason_code[32];
+    char reason_message[160];
+    bool has_lost; /* the node reported meanwhile that the sandbox failed: */
+    char lost_code[64];
+    char lost_message[320];
+};
+
+/* lifecycle.c */
+struct job *
+job_new(struct api *api, enum job_kind kind, const char *sandbox_id, const char *operation_id);
+void job_free(struct job *job);
+struct job *job_find(const struct api *api, const char *sandbox_id);
+struct job *job_find_last(const struct api *api, const char *sandbox_id);
+int job_count(const struct api *api, const char *sandbox_id);
+bool job_is_first(const struct job *job);
+/* body: of a create, NULL: the one kept in the store. */
+void job_send(struct job *job, const char *body);
+/* Tries again later. */
+void job_park(struct job *job);
+/* Ends the job, tells those who wait, begins the next one. */
+void job_end(struct job *job);
+
+/* lifecycle_create.c */
+void job_on_create_done(struct job *job, struct http_call *call);
+void job_fail_create(struct job *job, const json_t *envelope, const struct error *why);
+void job_give_up_create(struct job *job);
+
+/* lifecycle_change.c: pause and wake */
+/* It is the first one now: does nothing, fails, or is sent. May end the job. */
+void job_start_change(struct job *job);
+void job_on_change_done(struct job *job, struct http_call *call);
+void job_give_up_change(struct job *job);
+const char *job_change_body(const struct job *job, struct buf *text);
+
+#define JOB_CREATE_TIMEOUT_MS 600000
+#define JOB_CHANGE_TIMEOUT_MS 300000

@@ -1,0 +1,6 @@
+#include "api/program.h"
+
+int main(int argc, char **argv)
+{
+    return program_main(argc, argv);
+}

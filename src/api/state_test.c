@@ -1,0 +1,310 @@
+/* Pause, wake, auto_wake, the order of verbs, and the rules of lifecycle, against a fake node. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "api/test_rig.h"
+#include "base/clock.h"
+
+static int set_up(void **state)
+{
+    *state = rig_new("");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rig_free(*state);
+    return 0;
+}
+
+static void create(struct rig *rig, const char *body, char id[21])
+{
+    rig_control(rig, "");
+    rig_create(rig, body, id);
+}
+
+static void ask_verb(struct rig *rig, const char *id, const char *verb, struct answer *ret)
+{
+    char path[160];
+
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/%s", id, verb);
+    rig_ask(rig, "POST", path, NULL, ret);
+}
+
+static void assert_state(struct rig *rig, const char *id, const char *want)
+{
+    _cleanup_answer_ struct answer a = {0};
+    char path[160];
+
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
+    rig_ask(rig, "GET", path, NULL, &a);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(answer_text(&a, "state"), want);
+}
+
+static void wait_state(struct rig *rig, const char *id, const char *want, int64_t limit_ms)
+{
+    int64_t until = clock_monotonic_ms() + limit_ms;
+    bool is_so = false;
+
+    while (!is_so && clock_monotonic_ms() < until) {
+        _cleanup_answer_ struct answer a = {0};
+        char path[160];
+
+        (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
+        rig_ask(rig, "GET", path, NULL, &a);
+        is_so = a.status == 200 ? strcmp(answer_text(&a, "state"), want) == 0
+                                : strcmp(want, "gone") == 0;
+        rig_sleep_ms(20);
+    }
+    assert_true(is_so);
+}
+
+static void test_pause_and_wake(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer paused = {0};
+    _cleanup_answer_ struct answer again = {0};
+    _cleanup_answer_ struct answer woken = {0};
+    char id[21];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    ask_verb(rig, id, "pause", &paused);
+    assert_int_equal(paused.status, 200);
+    assert_string_equal(answer_text(&paused, "sandbox.state"), "paused");
+    assert_string_equal(answer_text(&paused, "operation.kind"), "pause");
+    assert_string_equal(answer_text(&paused, "operation.state"), "succeeded");
+    ask_verb(rig, id, "pause", &again);
+    assert_int_equal(again.status, 200);
+    ask_verb(rig, id, "wake", &woken);
+    assert_int_equal(woken.status, 200);
+    assert_string_equal(answer_text(&woken, "sandbox.state"), "running");
+}
+
+static void test_order(void **state)
+{
+    static const char *const verbs[] = {"pause?wait=0", "wake?wait=0", "pause?wait=0"};
+    struct rig *rig = *state;
+    char operations[3][21];
+    char id[21];
+    char path[160];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "change_delay_ms 2500\n");
+    for (size_t i = 0; i < 3; i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        ask_verb(rig, id, verbs[i], &a);
+        assert_int_equal(a.status, 202);
+        assert_string_equal(answer_text(&a, "operation.state"), i == 0 ? "running" : "pending");
+        (void)snprintf(operations[i], sizeof(operations[i]), "%s", answer_text(&a, "operation.id"));
+    }
+    rig_control(rig, ""); /* the others take no time */
+    for (size_t i = 0; i < 3; i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        (void)snprintf(path, sizeof(path), "/v1/operations/%s?wait=10", operations[i]);
+        rig_ask(rig, "GET", path, NULL, &a);
+        assert_string_equal(answer_text(&a, "state"), "succeeded");
+    }
+    assert_state(rig, id, "paused");
+}
+
+static void test_delete_overtakes(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_answer_ struct answer ended = {0};
+    char id[21];
+    char path[160];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "change_delay_ms 3000\n");
+    ask_verb(rig, id, "pause?wait=0", &a);
+    ask_verb(rig, id, "wake?wait=0", &b);
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
+    rig_expect(rig, 200, "DELETE", path, NULL);
+    (void)snprintf(path, sizeof(path), "/v1/operations/%s", answer_text(&b, "operation.id"));
+    rig_ask(rig, "GET", path, NULL, &ended);
+    assert_string_equal(answer_text(&ended, "state"), "failed");
+    assert_string_equal(answer_text(&ended, "error.code"), "conflict");
+}
+
+static void test_auto_wake(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_answer_ struct answer refused = {0};
+    char id[21];
+    char path[160];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    ask_verb(rig, id, "pause", &a);
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/run", id);
+    rig_expect(rig, 200, "POST", path, "{\"argv\": [\"true\"]}");
+    assert_state(rig, id, "running");
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
+    rig_expect(rig, 200, "PATCH", path, "{\"lifecycle\": {\"auto_wake\": false}}");
+    ask_verb(rig, id, "pause", &b);
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/run", id);
+    rig_ask(rig, "POST", path, "{\"argv\": [\"true\"]}", &refused);
+    assert_int_equal(refused.status, 409);
+    assert_string_equal(answer_text(&refused, "error.code"), "failed_precondition");
+    assert_string_equal(answer_text(&refused, "error.details.state"), "paused");
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/processes", id);
+    rig_expect(rig, 200, "GET", path, NULL);
+    assert_state(rig, id, "paused");
+}
+
+static void test_restart_in_the_middle(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    char id[21];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "change_delay_ms 400\n");
+    ask_verb(rig, id, "pause?wait=0", &a);
+    assert_int_equal(a.status, 202);
+    (void)rig_stop_api(rig, 9);
+    rig_start_api(rig);
+    rig_wait_ready(rig);
+    wait_state(rig, id, "paused", 8000);
+}
+
+static void test_idle_rules(void **state)
+{
+    struct rig *rig = *state;
+    int64_t began = clock_monotonic_ms();
+    _cleanup_answer_ struct answer a = {0};
+    char paused[21];
+    char deleted[21];
+    char path[160];
+
+    create(rig, "{\"template\": \"base\", \"lifecycle\": {\"idle_timeout_seconds\": 1.5}}", paused);
+    create(rig,
+           "{\"template\": \"base\", \"lifecycle\": {\"idle_timeout_seconds\": 1.5,"
+           " \"idle_action\": \"delete\"}}",
+           deleted);
+    wait_state(rig, paused, "paused", 8000);
+    assert_in_range(clock_monotonic_ms() - began, 1500, 2900);
+    wait_state(rig, deleted, "gone", 8000);
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", paused);
+    rig_ask(rig, "GET", path, NULL, &a);
+    assert_string_equal(answer_text(&a, "lifecycle.idle_action"), "pause");
+}
+
+static void test_timeout_pauses_once(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer woken = {0};
+    char id[21];
+
+    create(rig,
+           "{\"template\": \"base\", \"lifecycle\": {\"timeout_seconds\": 0.5,"
+           " \"timeout_action\": \"pause\"}}",
+           id);
+    wait_state(rig, id, "paused", 8000);
+    ask_verb(rig, id, "wake", &woken);
+    assert_int_equal(woken.status, 200);
+    assert_true(json_is_null(answer_find(&woken, "sandbox.expires_at")));
+    rig_sleep_ms(700);
+    assert_state(rig, id, "running");
+}
+
+static void test_kill_in_a_timeouts_pause(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    char id[21];
+    char path[160];
+
+    create(rig,
+           "{\"template\": \"base\", \"lifecycle\": {\"timeout_seconds\": 0.5,"
+           " \"timeout_action\": \"pause\"}}",
+           id);
+    rig_control(rig, "change_delay_ms 1500\n");
+    wait_state(rig, id, "pausing", 8000);
+    (void)rig_stop_api(rig, 9);
+    rig_control(rig, "");
+    rig_start_api(rig);
+    rig_wait_ready(rig);
+    wait_state(rig, id, "paused", 8000);
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
+    rig_ask(rig, "GET", path, NULL, &a);
+    assert_string_equal(answer_text(&a, "state_reason.code"), "timeout");
+    assert_true(json_is_null(answer_find(&a, "expires_at")));
+}
+
+/* The node takes back what a restart cut off: until then it refuses, which is not the end. */
+static void test_node_that_settles(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_answer_ struct answer c = {0};
+    char id[21];
+    char path[160];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "settling 1\n");
+    ask_verb(rig, id, "pause?wait=0.5", &a);
+    assert_int_equal(a.status, 202);
+    assert_string_equal(answer_text(&a, "operation.state"), "running");
+    rig_control(rig, "");
+    (void)snprintf(path, sizeof(path), "/v1/operations/%s?wait=10",
+                   answer_text(&a, "operation.id"));
+    rig_ask(rig, "GET", path, NULL, &b);
+    assert_string_equal(answer_text(&b, "state"), "succeeded");
+    assert_state(rig, id, "paused");
+    (void)snprintf(path, sizeof(path), "/v1/operations?sandbox_id=%s&kind=pause", id);
+    rig_ask(rig, "GET", path, NULL, &c);
+    assert_int_equal(json_array_size(answer_find(&c, "items")), 1);
+}
+
+static void test_deleting_refuses(void **state)
+{
+    static const char *const verbs[] = {"pause", "wake"};
+    struct rig *rig = *state;
+    char id[21];
+    char path[160];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "delete_delay_ms 3000\n");
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s?wait=0", id);
+    rig_expect(rig, 202, "DELETE", path, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        ask_verb(rig, id, verbs[i], &a);
+        assert_int_equal(a.status, 409);
+        assert_string_equal(answer_text(&a, "error.code"), "failed_precondition");
+        assert_string_equal(answer_text(&a, "error.details.state"), "deleting");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pause_and_wake),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_delete_overtakes),
+        cmocka_unit_test(test_auto_wake),
+        cmocka_unit_test(test_restart_in_the_middle),
+        cmocka_unit_test(test_idle_rules),
+        cmocka_unit_test(test_timeout_pauses_once),
+        cmocka_unit_test(test_node_that_settles),
+        cmocka_unit_test(test_deleting_refuses),
+        cmocka_unit_test(test_kill_in_a_timeouts_pause),
+    };
+    int r = rig_main(argc, argv);
+
+    return r >= 0 ? r : cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,100 @@
+/* Checks of what runs: daemons, their age, the port, readiness. */
+#include <errno.h>
+#include <string.h>
+
+#include "cli/api.h"
+#include "cli/cli.h"
+#include "cli/config.h"
+#include "cli/doctor.h"
+#include "cli/installation.h"
+#include "cli/readiness.h"
+
+static bool check_daemon(struct doctor *d, enum daemon_id id)
+{
+    struct proc_ref ref;
+    const char *stale;
+
+    if (installation_find_daemon(d->cli, id, &ref) < 0) {
+        doctor_put(d, daemon_name(id), DOCTOR_MISSING, "space up starts it", "not running");
+        return false;
+    }
+    stale = installation_stale_reason(d->cli, id, &ref);
+    if (stale != NULL) {
+        doctor_put(d, daemon_name(id), DOCTOR_DEGRADED, "space up restarts it",
+                   "running, pid %d, but stale: %s", (int)ref.pid, stale);
+    } else {
+        doctor_put(d, daemon_name(id), DOCTOR_OK, NULL, "running, pid %d", (int)ref.pid);
+    }
+    return true;
+}
+
+static void check_port(struct doctor *d, bool api_runs)
+{
+    struct error err = {0};
+
+    if (api_runs) {
+        return;
+    }
+    if (readiness_check_port(&d->cli->settings, &err) == 0) {
+        doctor_put(d, "port", DOCTOR_OK, NULL, "%s is free", d->cli->settings.api_listen);
+    } else {
+        doctor_put(d, "port", DOCTOR_MISSING, "ss -ltnp shows who has it; or set api.listen", "%s",
+                   err.message);
+    }
+}
+
+static void check_ready(struct doctor *d)
+{
+    char url[CONFIG_URL_SIZE];
+    char waiting[200] = "";
+    struct error err = {0};
+    int r = config_installation_url(&d->cli->settings, url, &err);
+
+    if (r == 0) {
+        r = readiness_ask(d->cli, url, waiting, &err);
+    }
+    if (r == 0) {
+        doctor_put(d, "readiness", DOCTOR_OK, NULL, "%s is ready", url);
+    } else if (r == -EAGAIN) {
+        doctor_put(d, "readiness", DOCTOR_DEGRADED, "wait a moment; the logs tell what goes on",
+                   "%s waits for %s", url, waiting[0] != '\0' ? waiting : "something");
+    } else {
+        doctor_put(d, "readiness", DOCTOR_MISSING, "space up", "%s", err.message);
+    }
+}
+
+static void check_node_answers(struct doctor *d)
+{
+    struct error err = {0};
+    json_t *node = NULL;
+
+    if (d->node != NULL || geteuid() != 0) {
+        return;
+    }
+    if (installation_ask_node(d->cli, &node, &err) < 0) {
+        doctor_put(d, "node", DOCTOR_MISSING, "the log of space-node tells why", "%s", err.message);
+    }
+    json_decref(node);
+}
+
+void doctor_check_daemons(struct doctor *d)
+{
+    bool node_runs;
+    bool api_runs;
+
+    if (!d->cli->has_settings) {
+        return;
+    }
+    if (!installation_uses_systemd(d->cli)) {
+        (void)check_daemon(d, DAEMON_SUPERVISOR);
+    }
+    node_runs = check_daemon(d, DAEMON_NODE);
+    api_runs = check_daemon(d, DAEMON_API);
+    check_port(d, api_runs);
+    if (node_runs) {
+        check_node_answers(d);
+    }
+    if (api_runs) {
+        check_ready(d);
+    }
+}

@@ -1,0 +1,220 @@
+/* Checks of the installation's files: settings, keys, formats, volume, guest, template. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "cli/cli.h"
+#include "cli/doctor.h"
+#include "cli/installation.h"
+#include "cli/text.h"
+
+#define SMALL_FILE_LIMIT 4096U
+#define USERS_LIMIT      (4U * 1024U * 1024U)
+#define DATA_FORMAT      "1" /* of the data directory, as setup/volume writes it */
+
+static void check_settings(struct doctor *d)
+{
+    const struct cli *cli = d->cli;
+    _cleanup_free_ struct settings *probe = calloc(1, sizeof(*probe));
+    struct error err = {0};
+
+    if (cli->has_settings) {
+        doctor_put(d, "settings", DOCTOR_OK, NULL, "%s, installation %s", cli->config_path,
+                   cli->settings.installation);
+        return;
+    }
+    if (probe != NULL && settings_load(probe, cli->config_path, &err) < 0) {
+        doctor_put(d, "settings", DOCTOR_MISSING,
+                   "correct the file; " SPACE_SHAREDIR "/space.conf has every key with its default",
+                   "%s", err.message);
+    }
+}
+
+static void check_key(struct doctor *d)
+{
+    const char *path = d->cli->settings.admin_key_file;
+    struct stat st;
+
+    if (stat(path, &st) < 0) {
+        if (errno == EACCES) {
+            return;
+        }
+        doctor_put(d, "admin key", DOCTOR_DEGRADED, "space up makes it", "%s: %s", path,
+                   strerror(errno));
+    } else if ((st.st_mode & 077) != 0) {
+        doctor_put(d, "admin key", DOCTOR_DEGRADED, "chmod 600 on it, and make a new key",
+                   "%s can be read by others (mode %04o)", path, (unsigned int)st.st_mode & 07777);
+    } else {
+        doctor_put(d, "admin key", DOCTOR_OK, NULL, "%s, mode %04o", path,
+                   (unsigned int)st.st_mode & 07777);
+    }
+}
+
+static void check_format(struct doctor *d)
+{
+    _cleanup_buf_ struct buf text = buf_make(SMALL_FILE_LIMIT);
+    char path[INSTALLATION_PATH_SIZE];
+    struct span version;
+
+    (void)snprintf(path, sizeof(path), "%s/format", d->cli->settings.data_dir);
+    if (file_read(AT_FDCWD, path, SMALL_FILE_LIMIT, &text) < 0) {
+        doctor_put(d, "data directory", DOCTOR_MISSING, "setup/volume makes it (space up runs it)",
+                   "%s is not there or was not set up", d->cli->settings.data_dir);
+        return;
+    }
+    version = span_head(buf_span(&text), span_find(buf_span(&text), 0, '\n'));
+    if (span_equals_str(version, DATA_FORMAT)) {
+        doctor_put(d, "data directory", DOCTOR_OK, NULL, "%s, format %s", d->cli->settings.data_dir,
+                   DATA_FORMAT);
+    } else {
+        doctor_put(d, "data directory", DOCTOR_MISSING,
+                   "use the version of SPACE that made it, or another data_dir",
+                   "%s has format %.*s, this version reads " DATA_FORMAT, d->cli->settings.data_dir,
+                   (int)(version.n < 20 ? version.n : 20), (const char *)version.p);
+    }
+}
+
+static void check_volume(struct doctor *d)
+{
+    const char *data_dir = d->cli->settings.data_dir;
+    _cleanup_buf_ struct buf kind = buf_make(SMALL_FILE_LIMIT);
+    char path[INSTALLATION_PATH_SIZE];
+    struct span text;
+
+    (void)snprintf(path, sizeof(path), "%s/volume/.space-volume", data_dir);
+    if (file_read(AT_FDCWD, path, SMALL_FILE_LIMIT, &kind) < 0) {
+        doctor_put(d, "volume", DOCTOR_MISSING, "space up mounts it",
+                   "%s/volume is not mounted or was not made", data_dir);
+        return;
+    }
+    text = span_head(buf_span(&kind), span_find(buf_span(&kind), 0, '\n'));
+    if (span_equals_str(text, "plain directory")) {
+        doctor_put(d, "volume", DOCTOR_DEGRADED,
+                   "put data_dir on XFS or btrfs, or make loop devices and XFS available",
+                   "no reflink: each sandbox copies its template's disk");
+    } else {
+        doctor_put(d, "volume", DOCTOR_OK, NULL, "%.*s", (int)text.n, (const char *)text.p);
+    }
+}
+
+static void check_space(struct doctor *d)
+{
+    const struct settings *s = &d->cli->settings;
+    char path[INSTALLATION_PATH_SIZE];
+    char text[TEXT_SHORT_SIZE];
+    struct statvfs fs;
+    uint64_t free_mib;
+
+    (void)snprintf(path, sizeof(path), "%s/volume", s->data_dir);
+    if (statvfs(path, &fs) < 0) {
+        return;
+    }
+    free_mib = (uint64_t)fs.f_bavail * fs.f_frsize / 1048576;
+    text_format_mib(free_mib, text);
+    if (free_mib < s->node_disk_reserve_mib) {
+        doctor_put(d, "free space", DOCTOR_MISSING, "space rm what is not needed; a larger volume",
+                   "%s on the volume, below node.disk_reserve_mib: creates are refused", text);
+    } else if (free_mib < 2 * s->node_disk_reserve_mib) {
+        doctor_put(d, "free space", DOCTOR_DEGRADED, "space rm what is not needed",
+                   "%s on the volume, near node.disk_reserve_mib", text);
+    } else {
+        doctor_put(d, "free space", DOCTOR_OK, NULL, "%s on the volume", text);
+    }
+}
+
+static void check_there(struct doctor *d, const char *name, const char *below, const char *remedy)
+{
+    char path[INSTALLATION_PATH_SIZE + 64];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", d->cli->settings.data_dir, below);
+    if (access(path, F_OK) == 0) {
+        doctor_put(d, name, DOCTOR_OK, NULL, "%s", path);
+    } else {
+        doctor_put(d, name, DOCTOR_MISSING, remedy, "%s: %s", path, strerror(errno));
+    }
+}
+
+/* Numbers of a colon-separated line: field `index` (0 is the first). */
+static int line_number(struct span line, unsigned int index, uint64_t *ret)
+{
+    for (unsigned int i = 0; i < index; i++) {
+        line = span_skip(line, span_find(line, 0, ':') + 1);
+    }
+    return span_parse_u64(span_head(line, span_find(line, 0, ':')), UINT32_MAX, ret);
+}
+
+/* The first line of a file whose numbers (at `first`, or from `first` on `count` many) meet the
+ * range of VMM uids; empty when none does. */
+static struct span
+find_overlap(const struct settings *s, struct span text, unsigned int first, bool has_count)
+{
+    uint64_t range_end = s->node_vmm_uid_first + s->node_vmm_uid_count;
+
+    while (text.n > 0) {
+        struct span line = span_head(text, span_find(text, 0, '\n'));
+        uint64_t from;
+        uint64_t count = 1;
+
+        text = span_skip(text, line.n + 1);
+        if (line_number(line, first, &from) == 0 &&
+            (!has_count || line_number(line, first + 1, &count) == 0) && from < range_end &&
+            from + count > s->node_vmm_uid_first) {
+            return line;
+        }
+    }
+    return span_make(NULL, 0);
+}
+
+static void check_uids(struct doctor *d)
+{
+    static const struct {
+        const char *path;
+        unsigned int field;
+        bool has_count;
+    } sources[] = {{"/etc/passwd", 2, false}, {"/etc/subuid", 1, true}};
+    const struct settings *s = &d->cli->settings;
+
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        _cleanup_buf_ struct buf text = buf_make(USERS_LIMIT);
+        struct span line;
+
+        if (file_read(AT_FDCWD, sources[i].path, USERS_LIMIT, &text) < 0) {
+            continue;
+        }
+        line = find_overlap(s, buf_span(&text), sources[i].field, sources[i].has_count);
+        if (line.n > 0) {
+            doctor_put(d, "uid range", DOCTOR_DEGRADED, "set another node.vmm_uid_first",
+                       "%" PRIu64 " to %" PRIu64 " overlaps %s: %.*s", s->node_vmm_uid_first,
+                       s->node_vmm_uid_first + s->node_vmm_uid_count - 1, sources[i].path,
+                       (int)span_find(line, 0, ':'), (const char *)line.p);
+            return;
+        }
+    }
+    doctor_put(d, "uid range", DOCTOR_OK, NULL, "%" PRIu64 " to %" PRIu64 " is free",
+               s->node_vmm_uid_first, s->node_vmm_uid_first + s->node_vmm_uid_count - 1);
+}
+
+void doctor_check_files(struct doctor *d)
+{
+    check_settings(d);
+    if (!d->cli->has_settings) {
+        return;
+    }
+    check_key(d);
+    check_format(d);
+    check_volume(d);
+    check_space(d);
+    check_there(d, "guest kernel", "guest/vmlinuz", "setup/guest fetches it");
+    check_there(d, "template base", "volume/templates/base/current",
+                "setup/template base builds it");
+    check_uids(d);
+    if (geteuid() == 0) {
+        doctor_check_journals(d);
+    }
+}

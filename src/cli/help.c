@@ -1,0 +1,224 @@
+#include "cli/help.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "cli/args.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+#define VERB_COLUMN   13
+#define OPTION_COLUMN 28
+
+static const char *const group_titles[VERB_GROUP_COUNT] = {
+    [VERB_GROUP_INSTALLATION] = "The installation on this machine",
+    [VERB_GROUP_SANDBOX] = "Sandboxes",
+    [VERB_GROUP_PROCESS] = "Commands in sandboxes",
+    [VERB_GROUP_NETWORK] = "Files and ports of sandboxes",
+    [VERB_GROUP_ADMIN] = "More",
+};
+
+static const char exit_text[] =
+    "0 done; 1 refused, or not well; 2 wrong usage; 3 the API cannot be reached; 130 interrupted.\n"
+    "run, exec, shell, attach: the command's own; 128+n ended by signal n; 124 timed out; 125 "
+    "SPACE failed.\n";
+
+static bool is_last(const struct option_spec *s)
+{
+    return s->name == NULL && s->letter == 0;
+}
+
+static void put_option(struct buf *out, const struct option_spec *s)
+{
+    _cleanup_buf_ struct buf left = buf_make(0);
+
+    if (s->letter != 0) {
+        buf_printf(&left, "-%c, ", s->letter);
+    } else {
+        buf_put_str(&left, "    ");
+    }
+    buf_printf(&left, "--%s", s->name);
+    if (s->value != NULL) {
+        buf_printf(&left, " %s", s->value);
+    }
+    buf_printf(out, "  %-*s %s\n", OPTION_COLUMN, buf_str(&left), s->help);
+}
+
+static void put_options(struct buf *out, const char *title, const struct option_spec *options)
+{
+    bool any = false;
+
+    for (const struct option_spec *s = options; !is_last(s); s++) {
+        if (s->help == NULL) {
+            continue;
+        }
+        if (!any) {
+            buf_printf(out, "\n%s\n", title);
+        }
+        any = true;
+        put_option(out, s);
+    }
+}
+
+/* Each line of text behind a prefix. */
+static void put_lines(struct buf *out, const char *prefix, const char *text)
+{
+    struct span rest = span_of_str(text);
+
+    while (rest.n > 0) {
+        size_t end = span_find(rest, 0, '\n');
+
+        buf_put_str(out, prefix);
+        buf_put(out, span_head(rest, end));
+        buf_put_str(out, "\n");
+        rest = span_skip(rest, end + 1);
+    }
+}
+
+void help_put_overview(struct buf *out, const struct verb *verbs, const struct option_spec *globals)
+{
+    buf_put_str(out, "space: a microVM of its own for every task\n\n"
+                     "usage: space VERB [OPTIONS] …\n");
+    for (int group = 0; group < VERB_GROUP_COUNT; group++) {
+        buf_printf(out, "\n%s\n", group_titles[group]);
+        for (const struct verb *v = verbs; v->name != NULL; v++) {
+            if (v->group == (enum verb_group)group) {
+                buf_printf(out, "  %-*s %s\n", VERB_COLUMN, v->name, v->summary);
+            }
+        }
+    }
+    put_options(out, "Options of every verb", globals);
+    buf_put_str(out, "\nExit status\n");
+    put_lines(out, "  ", exit_text);
+    buf_put_str(out, "\n`space VERB --help` tells more, with an example.\n");
+}
+
+void help_put_verb(struct buf *out, const struct verb *verb, const struct option_spec *globals)
+{
+    buf_printf(out, "usage: space %s%s%s\n\n%s\n", verb->name, verb->synopsis[0] != '\0' ? " " : "",
+               verb->synopsis, verb->summary);
+    if (verb->detail[0] != '\0') {
+        buf_printf(out, "\n%s", verb->detail);
+    }
+    put_options(out, "Options", verb->options);
+    put_options(out, "Options of every verb", globals);
+    buf_put_str(out, "\nExample\n");
+    put_lines(out, "  ", verb->example);
+}
+
+/* --- the man page ----------------------------------------------------------------------------- */
+
+/* Text for roff: backslashes and dashes escaped, no line begins a request. */
+static void put_roff(struct buf *out, const char *text)
+{
+    bool line_start = true;
+
+    for (const char *c = text; *c != '\0'; c++) {
+        if (line_start && (*c == '.' || *c == '\'')) {
+            buf_put_str(out, "\\&");
+        }
+        if (*c == '\\') {
+            buf_put_str(out, "\\e");
+        } else if (*c == '-') {
+            buf_put_str(out, "\\-");
+        } else {
+            buf_put(out, span_make(c, 1));
+        }
+        line_start = *c == '\n';
+    }
+}
+
+static void put_man_options(struct buf *out, const struct option_spec *options)
+{
+    for (const struct option_spec *s = options; !is_last(s); s++) {
+        if (s->help == NULL) {
+            continue;
+        }
+        buf_put_str(out, ".TP\n");
+        if (s->letter != 0) {
+            buf_printf(out, "\\fB\\-%c\\fR, ", s->letter);
+        }
+        buf_put_str(out, "\\fB\\-\\-");
+        put_roff(out, s->name);
+        buf_put_str(out, "\\fR");
+        if (s->value != NULL) {
+            buf_put_str(out, " \\fI");
+            put_roff(out, s->value);
+            buf_put_str(out, "\\fR");
+        }
+        buf_put_str(out, "\n");
+        put_roff(out, s->help);
+        buf_put_str(out, "\n");
+    }
+}
+
+static void put_man_verb(struct buf *out, const struct verb *v)
+{
+    buf_printf(out, ".SS space %s ", v->name);
+    put_roff(out, v->synopsis);
+    buf_put_str(out, "\n");
+    put_roff(out, v->summary);
+    buf_put_str(out, ".\n");
+    if (v->detail[0] != '\0') {
+        buf_put_str(out, ".PP\n");
+        put_roff(out, v->detail);
+    }
+    put_man_options(out, v->options);
+    buf_put_str(out, ".PP\nExample:\n.PP\n.nf\n.RS\n");
+    put_roff(out, v->example);
+    buf_put_str(out, ".RE\n.fi\n");
+}
+
+void help_put_man(struct buf *out, const struct verb *verbs, const struct option_spec *globals)
+{
+    buf_put_str(out, ".TH SPACE 1 \"\" \"SPACE " SPACE_VERSION "\" \"User commands\"\n"
+                     ".SH NAME\nspace \\- a microVM of its own for every task\n"
+                     ".SH SYNOPSIS\n\\fBspace\\fR \\fIVERB\\fR [\\fIOPTIONS\\fR] ...\n"
+                     ".SH OPTIONS OF EVERY VERB\n");
+    put_man_options(out, globals);
+    for (int group = 0; group < VERB_GROUP_COUNT; group++) {
+        buf_put_str(out, ".SH ");
+        put_roff(out, group_titles[group]);
+        buf_put_str(out, "\n");
+        for (const struct verb *v = verbs; v->name != NULL; v++) {
+            if (v->group == (enum verb_group)group) {
+                put_man_verb(out, v);
+            }
+        }
+    }
+    buf_put_str(out, ".SH EXIT STATUS\n");
+    put_roff(out, exit_text);
+    buf_put_str(out, ".SH ENVIRONMENT\n"
+                     ".TP\n\\fBSPACE_URL\\fR\naddress of the API\n"
+                     ".TP\n\\fBSPACE_API_KEY\\fR\nthe API key\n"
+                     ".TP\n\\fBSPACE_CONFIG\\fR\nsettings file of the installation\n"
+                     ".TP\n\\fBSPACE_LIBEXEC\\fR\ndirectory of the daemons and set\\-up scripts\n"
+                     ".SH FILES\n"
+                     ".TP\n\\fI~/.config/space/config\\fR\n"
+                     "lines \\fIurl\\fR, \\fIkey\\fR, \\fIkey_file\\fR, \\fIca_file\\fR = value; "
+                     "mode 0600 when it holds a key\n"
+                     ".TP\n\\fI" SETTINGS_DEFAULT_FILE "\\fR\nsettings of the installation\n");
+}
+
+/* --- the verb --------------------------------------------------------------------------------- */
+
+int cmd_help(struct cli *cli, const struct args *args)
+{
+    const char *word = args_word(args, 0);
+    const struct verb *verb = word != NULL ? verb_find(cli->verbs, word) : NULL;
+    _cleanup_buf_ struct buf out = buf_make(0);
+    struct error err = {0};
+
+    if (word != NULL && verb == NULL) {
+        (void)error_set(&err, 22, "there is no verb %.60s", word);
+        return cli_fail_usage(cli, &err);
+    }
+    if (args_has(args, "man")) {
+        help_put_man(&out, cli->verbs, cli->globals);
+    } else if (verb != NULL) {
+        help_put_verb(&out, verb, cli->globals);
+    } else {
+        help_put_overview(&out, cli->verbs, cli->globals);
+    }
+    return cli_print(&out);
+}

@@ -1,0 +1,23 @@
+/* Inside the host end of the agent protocol: what a silence of the guest holds back. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct agent;
+struct buf;
+
+/* Whether frames may be queued in a conversation whose reports were read: not behind SILENCE. */
+bool agent_is_open(const struct agent *agent);
+/* Where a frame goes that a silence delays: `out`, `held`, or NULL for nowhere. */
+struct buf *agent_out_or_held(struct agent *agent);
+/* Whether a WAKE is what the guest waits for. */
+bool agent_is_hushed(const struct agent *agent);
+/* The silence is over, or was refused. */
+void agent_end_hush(struct agent *agent);
+/* Nobody expects answers from now on; and the end of that. */
+void agent_begin_quiet(struct agent *agent);
+void agent_end_quiet(struct agent *agent);
+/* Moves the deadlines of what has not been sent. */
+void agent_shift_requests(struct agent *agent, int64_t by_ms);
+void agent_shift_channels(struct agent *agent, int64_t by_ms);

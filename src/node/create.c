@@ -1,0 +1,472 @@
+/* PUT /n1/sandboxes/{sb}: a sandbox, its first files and its first command in one request.
+ *
+ * What the request asks beyond the sandbox itself is kept as a struct create until the sandbox's
+ * agent takes frames; files and START then travel in the same write as the identity. The request
+ * may come again (its sender restarted): it finds the same sandbox and the same process. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "io/json_request.h"
+#include "node/agent.h"
+#include "node/base64.h"
+#include "node/data.h"
+#include "node/file_error.h"
+#include "node/node.h"
+#include "node/routes.h"
+#include "node/run.h"
+#include "node/sandbox.h"
+
+#define FILES_MAX       1024U
+#define FILES_BYTES_MAX 1048576U
+#define FILE_WAIT_MS    60000
+#define USER_ID         1000U /* the unprivileged user of every template */
+
+struct create {
+    struct list link; /* in data->creates */
+    struct data *data;
+    char sandbox_id[ID_SIZE];
+    unsigned int refs; /* the list, and each file under way */
+    json_t *files;     /* checked; NULL: none */
+    struct command_request run;
+    bool has_run;
+    bool ephemeral;
+    struct process_watch watch;
+    struct error error; /* code NONE while nothing went wrong */
+};
+
+/* The state of one PUT call. */
+struct put_call {
+    bool has_run;
+    bool delete_after;
+    bool failed; /* what is there is to be deleted */
+};
+
+static void create_unref(struct create *create)
+{
+    if (--create->refs > 0) {
+        return;
+    }
+    json_decref(create->files);
+    command_request_done(&create->run);
+    free(create);
+}
+
+static struct create *find_create(struct data *data, const char *sandbox_id)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &data->creates)
+    {
+        struct create *create = list_entry(it, struct create, link);
+
+        if (strcmp(create->sandbox_id, sandbox_id) == 0) {
+            return create;
+        }
+    }
+    return NULL;
+}
+
+/* ---- the request ---- */
+
+static int check_file(json_t *item, size_t index, size_t *total, struct error *err)
+{
+    struct json_fields f;
+    struct span text;
+    struct span coded;
+    char prefix[32];
+    const char *path;
+
+    (void)snprintf(prefix, sizeof(prefix), "files[%zu].", index);
+    if (!json_is_object(item)) {
+        return error_set_code(err, ERROR_INVALID_REQUEST, "files",
+                              "files must hold objects with path and text or base64");
+    }
+    json_fields_start(&f, item, prefix, err);
+    json_fields_require(&f, "path");
+    path = json_fields_string(&f, "path", 1, AGENT_PATH_BYTES - 64U, NULL);
+    text = json_fields_text(&f, "text", FILES_BYTES_MAX);
+    coded = json_fields_text(&f, "base64", FILES_BYTES_MAX / 3 * 4 + 4);
+    if ((text.p != NULL) == (coded.p != NULL)) {
+        json_fields_fail(&f, "text", "or base64 is required, and not both");
+    }
+    if (f.error == 0 && coded.n > 0) {
+        _cleanup_buf_ struct buf bytes = buf_make(FILES_BYTES_MAX);
+
+        if (base64_parse(coded, &bytes) < 0) {
+            json_fields_fail(&f, "base64", "is not base64, or too long");
+        }
+        *total += bytes.n;
+    }
+    *total += text.n;
+    if (f.error == 0 && path != NULL && path[strlen(path) - 1] == '/') {
+        json_fields_fail(&f, "path", "must name a file");
+    }
+    return json_fields_finish(&f);
+}
+
+static json_t *read_files(struct json_fields *f)
+{
+    json_t *files = json_fields_array(f, "files", FILES_MAX);
+    json_t *item;
+    size_t total = 0;
+    size_t i;
+
+    json_array_foreach(files, i, item) {
+        int r = check_file(item, i, &total, f->err);
+
+        if (r < 0) {
+            f->error = r;
+            return NULL;
+        }
+    }
+    if (total > FILES_BYTES_MAX) {
+        json_fields_fail(f, "files", "must have at most %u bytes in all, got %zu", FILES_BYTES_MAX,
+                         total);
+    }
+    return files;
+}
+
+static void read_spec(struct json_fields *f, struct sandbox_spec *spec)
+{
+    json_fields_require(f, "template");
+    spec->template_name = json_fields_string(f, "template", 1, SANDBOX_TEMPLATE_SIZE - 1, NULL);
+    spec->template_version = json_fields_string(f, "template_version", 1, ID_LENGTH, NULL);
+    spec->hostname = json_fields_string(f, "hostname", 1, SANDBOX_HOSTNAME_SIZE - 1, NULL);
+    spec->vcpus = (unsigned int)json_fields_unsigned(f, "vcpus", 1, SANDBOX_VCPUS_MAX, 0);
+    spec->memory_mib = (unsigned int)json_fields_unsigned(f, "memory_mib", SANDBOX_MEMORY_MIB_MIN,
+                                                          SANDBOX_MEMORY_MIB_MAX, 0);
+    spec->disk_mib = (unsigned int)json_fields_unsigned(f, "disk_mib", 1, SANDBOX_DISK_MIB_MAX, 0);
+    spec->env = json_fields_object(f, "env", SANDBOX_ENV_MAX);
+    if (spec->env != NULL && f->error == 0) {
+        f->error = command_env_check(spec->env, "env", f->err);
+    }
+}
+
+/* Fills spec (borrowing from body) and create. */
+static int read_put(struct call *call,
+                    json_t *body,
+                    struct sandbox_spec *spec,
+                    struct create *create,
+                    struct error *err)
+{
+    struct json_fields f;
+    json_t *run;
+    int r;
+
+    json_fields_start(&f, body, "", err);
+    if (!id_is_valid(call->sandbox_id, "sb")) {
+        return error_set_code(err, ERROR_INVALID_REQUEST, "id", "the path has no sandbox id");
+    }
+    spec->id = call->sandbox_id;
+    read_spec(&f, spec);
+    create->files = json_incref(read_files(&f));
+    run = json_fields_object(&f, "run", SIZE_MAX);
+    create->ephemeral = json_fields_bool(&f, "delete_after", false);
+    r = json_fields_finish(&f);
+    if (r < 0 || run == NULL) {
+        return r;
+    }
+    create->has_run = true;
+    return command_request_parse(run, COMMAND_KIND_RUN, "", call->sandbox_id, &create->run, err);
+}
+
+/* ---- files and first command ---- */
+
+static void fail_file(struct create *create, int errnum)
+{
+    if (create->error.code != ERROR_NONE) {
+        return;
+    }
+    if (errnum < 0) {
+        (void)error_set_code(&create->error, ERROR_SERVICE_UNAVAILABLE, NULL,
+                             "one of the files cannot be written: the agent went away");
+        return;
+    }
+    (void)file_error_set(&create->error, errnum, span_make(NULL, 0));
+    (void)error_wrap(&create->error, "one of the files cannot be written");
+}
+
+static void on_file_written(void *arg, int result)
+{
+    struct create *create = arg;
+    struct sandbox *sb = sandbox_find(create->data->node, create->sandbox_id);
+
+    if (result != 0) {
+        fail_file(create, result);
+    }
+    if (sb != NULL && result != -ECANCELED) {
+        sandbox_release_creation(sb);
+    }
+    create_unref(create);
+}
+
+/* The sandbox runs only when it has its files: a restart of this program could not send again what
+ * was not on its way, while a command that is on record is started. */
+static void put_file(struct create *create, struct sandbox *sb, json_t *item)
+{
+    const char *user = sandbox_info(sb)->user;
+    _cleanup_buf_ struct buf bytes = buf_make(0);
+    const char *path = json_string_value(json_object_get(item, "path"));
+    const json_t *coded = json_object_get(item, "base64");
+    const json_t *text = json_object_get(item, "text");
+    bool is_root = strcmp(user, "root") == 0;
+    char full[AGENT_PATH_BYTES + 64U];
+    struct agent_file file = {.path = path, .mode = 0644};
+
+    if (path[0] != '/') {
+        (void)snprintf(full, sizeof(full), "%s%s/%s", is_root ? "/" : "/home/", user, path);
+        file.path = full;
+    }
+    file.uid = is_root ? 0 : USER_ID;
+    file.gid = file.uid;
+    file.content = span_make(json_string_value(text), json_string_length(text));
+    if (json_is_string(coded)) {
+        (void)base64_parse(span_make(json_string_value(coded), json_string_length(coded)), &bytes);
+        file.content = buf_span(&bytes);
+    }
+    create->refs++;
+    sandbox_hold_creation(sb);
+    agent_put_file(sandbox_agent(sb), &file, FILE_WAIT_MS, on_file_written, create);
+}
+
+static void on_process(void *arg, struct process *p, unsigned int events)
+{
+    struct create *create = arg;
+
+    if ((events & PROCESS_EVENT_FAILED) != 0 && create->error.code == ERROR_NONE) {
+        create->error = p->start_error;
+    }
+}
+
+static void start_first(struct create *create, struct process_table *table)
+{
+    struct process *p = process_find(table, create->run.process_id);
+
+    if (p != NULL) { /* that of an attempt whose VM died before it heard of it */
+        (void)process_start_again(p, &create->error);
+        return;
+    }
+    if (process_start(table, &create->run, &p, &create->error) < 0) {
+        return;
+    }
+    create->watch.fn = on_process;
+    create->watch.arg = create;
+    process_watch_add(p, &create->watch);
+}
+
+void create_on_agent(struct data *data, struct sandbox *sb)
+{
+    struct create *create = find_create(data, sandbox_info(sb)->id);
+    struct process_table *table = process_table_get(data, sb);
+    json_t *item;
+    size_t i;
+
+    if (create == NULL) {
+        return;
+    }
+    if (table == NULL) {
+        (void)error_set(&create->error, ENOMEM, "out of memory");
+        return;
+    }
+    create->error = (struct error){0};
+    table->ephemeral = create->ephemeral;
+    json_array_foreach(create->files, i, item) {
+        put_file(create, sb, item);
+    }
+    if (create->has_run) {
+        start_first(create, table);
+    }
+}
+
+void create_on_free(struct data *data, struct sandbox *sb)
+{
+    struct create *create = find_create(data, sandbox_info(sb)->id);
+
+    if (create != NULL) {
+        process_watch_remove(&create->watch);
+        list_remove(&create->link);
+        create_unref(create);
+    }
+}
+
+/* ---- the answer ---- */
+
+static void on_close(struct call *call, bool complete)
+{
+    const struct put_call *put = call->state;
+
+    (void)complete;
+    if (put->delete_after || put->failed) {
+        if (sandbox_delete(call->data->node, call->sandbox_id, NULL, NULL) < 0) {
+            log_error("sandbox not deleted", "sandbox=%s", call->sandbox_id);
+        }
+    }
+}
+
+/* Nothing of a sandbox stays whose first files or command failed. */
+static void fail_put(struct call *call, const struct error *err)
+{
+    ((struct put_call *)call->state)->failed = true;
+    call_fail(call, err);
+}
+
+static void respond_put(struct call *call, struct process *p)
+{
+    struct sandbox *sb = sandbox_find(call->data->node, call->sandbox_id);
+    struct error err = {0};
+    json_t *result;
+
+    if (sb == NULL) {
+        (void)error_set_code(&err, ERROR_CONFLICT, NULL, "the sandbox was deleted");
+        call_fail(call, &err);
+        return;
+    }
+    if (p == NULL) {
+        call_respond(call, 200, json_pack("{s:o}", "sandbox", sandbox_describe(sb)));
+        return;
+    }
+    result = call_run_result(call, p, &err);
+    if (result == NULL) {
+        call_fail(call, &err);
+        return;
+    }
+    call_respond_output(call, 200,
+                        json_pack("{s:o, s:o}", "sandbox", sandbox_describe(sb), "run", result));
+}
+
+static void on_run_event(void *arg, struct process *p, unsigned int events)
+{
+    struct call *call = arg;
+    struct error err = {0};
+
+    if ((events & PROCESS_EVENT_FAILED) != 0) {
+        process_watch_remove(&call->watch);
+        fail_put(call, &p->start_error);
+    } else if ((events & PROCESS_EVENT_GONE) != 0) {
+        process_watch_remove(&call->watch);
+        (void)error_set_code(&err, ERROR_CONFLICT, NULL, "the sandbox was deleted");
+        call_fail(call, &err);
+    } else if ((events & (PROCESS_EVENT_ENDED | PROCESS_EVENT_TIMEOUT)) != 0) {
+        const struct create *create = find_create(call->data, call->sandbox_id);
+
+        process_watch_remove(&call->watch);
+        if (create != NULL && create->error.code != ERROR_NONE) {
+            fail_put(call, &create->error);
+            return;
+        }
+        respond_put(call, p);
+    }
+}
+
+static void on_running(void *arg, struct sandbox *sb, const struct error *err)
+{
+    struct call *call = arg;
+    const struct put_call *put = call->state;
+    struct create *create = find_create(call->data, call->sandbox_id);
+    struct process *p = NULL;
+    struct error problem = {0};
+
+    if (err != NULL) {
+        call_fail(call, err);
+        return;
+    }
+    if (create != NULL && create->error.code != ERROR_NONE) {
+        fail_put(call, &create->error);
+        return;
+    }
+    if (!put->has_run) {
+        respond_put(call, NULL);
+        return;
+    }
+    if (sandbox_processes(sb) != NULL) {
+        p = process_find(sandbox_processes(sb), call->process_id);
+    }
+    if (p == NULL && sandbox_processes(sb) != NULL &&
+        process_is_expired(sandbox_processes(sb), call->process_id)) {
+        (void)error_set_code(&problem, ERROR_GONE, "process",
+                             "the result of process %s is not kept any more", call->process_id);
+        call_fail(call, &problem); /* what it has made stays */
+        return;
+    }
+    if (p == NULL) {
+        (void)error_set_code(&problem, ERROR_FAILED_PRECONDITION, "lost",
+                             "whether the command ran is not known: the node was restarted");
+        fail_put(call, &problem);
+        return;
+    }
+    call_watch(call, p, on_run_event);
+    if (process_is_ended(p)) {
+        on_run_event(call, p, PROCESS_EVENT_ENDED);
+    }
+}
+
+/* A sandbox that runs already, from before a restart of this program: a command that is not on
+ * record never reached the guest, unless nothing is recorded at all. */
+static void start_late(struct call *call, struct sandbox *sb, struct create *create)
+{
+    struct process_table *table = process_table_get(call->data, sb);
+
+    if (table != NULL && create->has_run && !create->ephemeral &&
+        sandbox_info(sb)->state == SANDBOX_STATE_RUNNING && sandbox_agent(sb) != NULL &&
+        process_find(table, create->run.process_id) == NULL &&
+        !process_is_expired(table, create->run.process_id)) {
+        start_first(create, table);
+    }
+}
+
+static int put_sandbox(struct call *call,
+                       struct create *create,
+                       const struct sandbox_spec *spec,
+                       struct error *err)
+{
+    struct put_call *put = call->state;
+    struct sandbox *sb = NULL;
+    bool known = sandbox_find(call->data->node, call->sandbox_id) != NULL;
+    int r = sandbox_create(call->data->node, spec, &sb, err);
+
+    if (r < 0) {
+        return r;
+    }
+    put->has_run = create->has_run;
+    put->delete_after = create->ephemeral;
+    memcpy(call->process_id, create->run.process_id, ID_SIZE);
+    if (find_create(call->data, call->sandbox_id) == NULL) {
+        create->refs++;
+        list_append(&call->data->creates, &create->link);
+        if (known) {
+            start_late(call, sb, create);
+        }
+    }
+    call->on_close = on_close;
+    if (sandbox_wait_running(sb, on_running, call) < 0) {
+        return error_set(err, ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+void handle_sandbox_put(struct call *call, json_t *body)
+{
+    struct create *create = calloc(1, sizeof(*create));
+    struct sandbox_spec spec = {0};
+    struct error err = {0};
+
+    call->state = http_exchange_alloc(call->exchange, sizeof(struct put_call));
+    if (create == NULL || call->state == NULL) {
+        free(create);
+        (void)error_set(&err, ENOMEM, "out of memory");
+        call_fail(call, &err);
+        return;
+    }
+    memset(call->state, 0, sizeof(struct put_call));
+    create->data = call->data;
+    create->refs = 1;
+    list_init(&create->link);
+    memcpy(create->sandbox_id, call->sandbox_id, ID_SIZE);
+    if (read_put(call, body, &spec, create, &err) < 0 ||
+        put_sandbox(call, create, &spec, &err) < 0) {
+        call_fail(call, &err);
+    }
+    create_unref(create);
+}

@@ -1,0 +1,201 @@
+#include "node/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "node/json_field.h"
+
+#define JOURNAL_MAX 16384U
+
+static json_t *pack_info(const struct sandbox_info *i)
+{
+    char machine_id[2 * sizeof(i->machine_id) + 1];
+
+    for (size_t n = 0; n < sizeof(i->machine_id); n++) {
+        (void)snprintf(&machine_id[2 * n], 3, "%02x", i->machine_id[n]);
+    }
+    return json_pack(
+        "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i,"
+        " s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b, s:s}",
+        "format", JOURNAL_FORMAT, "id", i->id, "state", sandbox_state_name(i->state), "reason_code",
+        i->reason_code, "reason_message", i->reason_message, "template", i->template_name,
+        "template_version", i->template_version, "hostname", i->hostname, "user", i->user, "vcpus",
+        (int)i->vcpus, "memory_mib", (int)i->memory_mib, "disk_mib", (int)i->disk_mib,
+        "created_at_ms", (json_int_t)i->created_at_ms, "running_at_ms",
+        (json_int_t)i->running_at_ms, "active_at_ms", (json_int_t)i->active_at_ms, "paused_at_ms",
+        (json_int_t)i->paused_at_ms, "paused_total_ms", (json_int_t)i->paused_total_ms,
+        "identity_epoch", (json_int_t)i->identity_epoch, "identity_done", (int)i->identity_done,
+        "identity_confirmed_at_ms", (json_int_t)i->identity_confirmed_at_ms, "asleep",
+        (int)i->asleep, "machine_id", machine_id);
+}
+
+int journal_write(int dir_fd, const struct journal *journal)
+{
+    const struct journal_vm *vm = &journal->vm;
+    json_t *root = pack_info(&journal->info);
+    int r = root == NULL ? -ENOMEM : 0;
+
+    if (r == 0 && vm->slot != 0) {
+        json_t *part =
+            json_pack("{s:i, s:i, s:i, s:I, s:s, s:s}", "slot", (int)vm->slot, "netns",
+                      (int)vm->netns, "pid", (int)vm->pid, "start_time", (json_int_t)vm->start_time,
+                      "boot_id", vm->boot_id, "binary", vm->binary);
+
+        if (part == NULL || json_object_set_new(root, "vm", part) < 0) {
+            r = -ENOMEM;
+        }
+    }
+    if (r == 0) {
+        r = json_file_write(dir_fd, JOURNAL_FILE, root, false);
+    }
+    json_decref(root);
+    return r;
+}
+
+static bool parse_state(const json_t *root, enum sandbox_state *ret)
+{
+    char name[32];
+
+    if (!json_field_text(root, "state", name, sizeof(name))) {
+        return false;
+    }
+    for (int s = 0; s < SANDBOX_STATE_COUNT; s++) {
+        if (strcmp(sandbox_state_name((enum sandbox_state)s), name) == 0) {
+            *ret = (enum sandbox_state)s;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_time(const json_t *root, const char *key, int64_t *ret)
+{
+    uint64_t value;
+
+    if (!json_field_u64(root, key, INT64_MAX, &value)) {
+        return false;
+    }
+    *ret = (int64_t)value;
+    return true;
+}
+
+/* Journals of the first release have none. */
+static bool parse_pauses(const json_t *root, struct sandbox_info *i)
+{
+    return json_object_get(root, "paused_at_ms") == NULL ||
+           (parse_time(root, "paused_at_ms", &i->paused_at_ms) &&
+            parse_time(root, "paused_total_ms", &i->paused_total_ms));
+}
+
+static bool parse_digit(char c, unsigned int *ret)
+{
+    if (c >= '0' && c <= '9') {
+        *ret = (unsigned int)(c - '0');
+    } else if (c >= 'a' && c <= 'f') {
+        *ret = (unsigned int)(c - 'a') + 10U;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Those of earlier releases have neither. */
+static bool parse_sleep(const json_t *root, struct sandbox_info *i)
+{
+    const json_t *asleep = json_object_get(root, "asleep");
+    char text[2 * sizeof(i->machine_id) + 1];
+
+    if (asleep == NULL) {
+        return true;
+    }
+    if (!json_is_boolean(asleep) || !json_field_text(root, "machine_id", text, sizeof(text)) ||
+        strlen(text) != sizeof(text) - 1) {
+        return false;
+    }
+    i->asleep = json_is_true(asleep);
+    for (size_t n = 0; n < sizeof(i->machine_id); n++) {
+        unsigned int high;
+        unsigned int low;
+
+        if (!parse_digit(text[2 * n], &high) || !parse_digit(text[2 * n + 1], &low)) {
+            return false;
+        }
+        i->machine_id[n] = (uint8_t)(high << 4U | low);
+    }
+    return true;
+}
+
+static bool parse_info(const json_t *root, struct sandbox_info *i)
+{
+    unsigned int format = 0;
+
+    return json_field_uint(root, "format", JOURNAL_FORMAT, &format) && format == JOURNAL_FORMAT &&
+           json_field_text(root, "id", i->id, sizeof(i->id)) && id_is_valid(i->id, "sb") &&
+           parse_state(root, &i->state) &&
+           json_field_text(root, "reason_code", i->reason_code, sizeof(i->reason_code)) &&
+           json_field_text(root, "reason_message", i->reason_message, sizeof(i->reason_message)) &&
+           json_field_text(root, "template", i->template_name, sizeof(i->template_name)) &&
+           json_field_text(root, "template_version", i->template_version,
+                           sizeof(i->template_version)) &&
+           json_field_text(root, "hostname", i->hostname, sizeof(i->hostname)) &&
+           json_field_text(root, "user", i->user, sizeof(i->user)) &&
+           json_field_uint(root, "vcpus", SANDBOX_VCPUS_MAX, &i->vcpus) &&
+           json_field_uint(root, "memory_mib", SANDBOX_MEMORY_MIB_MAX, &i->memory_mib) &&
+           json_field_uint(root, "disk_mib", SANDBOX_DISK_MIB_MAX, &i->disk_mib) &&
+           parse_time(root, "created_at_ms", &i->created_at_ms) &&
+           parse_time(root, "running_at_ms", &i->running_at_ms) &&
+           parse_time(root, "active_at_ms", &i->active_at_ms) && parse_pauses(root, i) &&
+           json_field_u64(root, "identity_epoch", INT64_MAX, &i->identity_epoch) &&
+           json_field_uint(root, "identity_done", INT32_MAX, &i->identity_done) &&
+           parse_time(root, "identity_confirmed_at_ms", &i->identity_confirmed_at_ms) &&
+           parse_sleep(root, i);
+}
+
+static bool parse_vm(const json_t *root, struct journal_vm *vm)
+{
+    unsigned int pid = 0;
+
+    if (!json_field_uint(root, "slot", INT32_MAX, &vm->slot) || vm->slot == 0 ||
+        !json_field_uint(root, "netns", INT32_MAX, &vm->netns) ||
+        !json_field_uint(root, "pid", INT32_MAX, &pid) || pid < 2 ||
+        !json_field_u64(root, "start_time", INT64_MAX, &vm->start_time) ||
+        !json_field_text(root, "boot_id", vm->boot_id, sizeof(vm->boot_id)) ||
+        !json_field_text(root, "binary", vm->binary, sizeof(vm->binary))) {
+        return false;
+    }
+    vm->pid = (pid_t)pid;
+    return true;
+}
+
+int journal_read(int dir_fd, struct journal *ret)
+{
+    struct journal j = {0};
+    json_t *root;
+    json_t *vm;
+    bool good;
+
+    if (faccessat(dir_fd, JOURNAL_FILE, F_OK, 0) < 0) {
+        return -errno;
+    }
+    root = json_file_read(dir_fd, JOURNAL_FILE, JOURNAL_MAX);
+    if (root == NULL) {
+        return -EBADMSG;
+    }
+    good = parse_info(root, &j.info);
+    vm = json_object_get(root, "vm");
+    if (good && vm != NULL) {
+        good = parse_vm(vm, &j.vm);
+    }
+    json_decref(root);
+    if (!good) {
+        return -EBADMSG;
+    }
+    *ret = j;
+    return 0;
+}

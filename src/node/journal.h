@@ -1,0 +1,33 @@
+/* The journal of one sandbox: `journal.json` in its directory, replaced before each step.
+ *
+ * It says what must be adopted, finished or undone after the daemon was killed. A write is a
+ * temporary file and a rename, which survives a kill -9; what must survive a power cut as well is
+ * synchronised later by a worker (a power cut ends the VM anyway). */
+#pragma once
+
+#include <sys/types.h>
+
+#include "node/sandbox.h"
+
+#define JOURNAL_FILE   "journal.json"
+#define JOURNAL_FORMAT 1
+
+/* The VMM that runs it. slot 0: none. */
+struct journal_vm {
+    unsigned int slot;
+    unsigned int netns;
+    pid_t pid;
+    uint64_t start_time;
+    char boot_id[40];
+    char binary[256];
+};
+
+struct journal {
+    struct sandbox_info info;
+    struct journal_vm vm;
+};
+
+/* 0 or -errno. */
+int journal_write(int dir_fd, const struct journal *journal) _must_check_;
+/* 0, -ENOENT, or -EBADMSG for a damaged one. */
+int journal_read(int dir_fd, struct journal *ret) _must_check_;

@@ -1,0 +1,296 @@
+/* What space-node needs of the host before it can do anything: paths, lock, control groups,
+ * namespaces; and the removal of all of it by --stop-all. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "node/admission.h"
+#include "node/journal.h"
+#include "node/netns.h"
+#include "node/node_private.h"
+
+#define CGROUP_ROOT   "/sys/fs/cgroup"
+#define LOCK_TRIES    50
+#define LOCK_RETRY_MS 100
+#define SMALL_FILE    65536U
+#define MIB           1048576ULL
+
+/* Copies a path or says that it is too long. */
+static int set_path(char *out, const char *first, const char *second, struct error *err)
+{
+    int n = snprintf(out, NODE_PATH_SIZE, "%s%s", first, second);
+
+    if (n < 0 || n >= NODE_PATH_SIZE) {
+        return error_set(err, ENAMETOOLONG, "a path of the settings is too long");
+    }
+    return 0;
+}
+
+static int set_paths(struct node *node, struct error *err)
+{
+    const struct settings *s = &node->settings;
+    struct node_parts *p = node->parts;
+    char run[NODE_PATH_SIZE];
+    int r = set_path(p->volume, s->data_dir, "/volume", err);
+
+    if (r == 0) {
+        r = set_path(p->vm_disks, p->volume, "/vms", err);
+    }
+    if (r == 0) {
+        (void)snprintf(run, sizeof(run), "%s/%s", s->run_dir, s->installation);
+        r = set_path(p->vm_run, run, "/vm", err);
+    }
+    if (r == 0) {
+        r = set_path(p->empty_dir, run, "/empty", err);
+    }
+    return r;
+}
+
+static int make_dir(const char *path, mode_t mode, struct error *err)
+{
+    int r = dir_make_all(AT_FDCWD, path, mode);
+
+    if (r == 0 && chmod(path, mode) < 0) {
+        r = -errno;
+    }
+    return r < 0 ? error_set(err, -r, "cannot make %.200s: %s", path, strerror(-r)) : 0;
+}
+
+static int make_dirs(const struct node *node, bool need_volume, struct error *err)
+{
+    const struct node_parts *p = node->parts;
+    static const char *const below_volume[] = {"/sandboxes", "/bases", "/vms"};
+    char path[NODE_PATH_SIZE + 16];
+    /* Others pass through to node.sock, whatever the umask; after a reboot nobody else made it. */
+    int r = make_dir(node->settings.run_dir, 0755, err);
+
+    if (r == 0) {
+        r = make_dir(p->vm_run, 0700, err);
+    }
+    if (access(p->volume, F_OK) < 0) {
+        return !need_volume
+                   ? r
+                   : error_set(err, errno, "no data volume at %.200s (run `space setup`): %s",
+                               p->volume, strerror(errno));
+    }
+    if (r == 0) {
+        r = make_dir(p->empty_dir, 0555, err);
+    }
+    for (size_t i = 0; r == 0 && i < sizeof(below_volume) / sizeof(below_volume[0]); i++) {
+        (void)snprintf(path, sizeof(path), "%s%s", p->volume, below_volume[i]);
+        r = make_dir(path, 0700, err);
+    }
+    return r;
+}
+
+/* One daemon per installation. One that was killed a moment ago may still be ending. */
+static int take_lock(struct node *node, struct error *err)
+{
+    const struct timespec pause = {0, LOCK_RETRY_MS * 1000000L};
+    char path[NODE_PATH_SIZE];
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "%s/%s/node.lock", node->settings.run_dir,
+                   node->settings.installation);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return error_set(err, errno, "cannot open %.200s: %s", path, strerror(errno));
+    }
+    node->parts->lock_fd = fd;
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            return 0;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return error_set(err, EWOULDBLOCK, "another space-node runs for this installation (%.200s)",
+                     path);
+}
+
+static int read_boot_id(struct node_parts *p, struct error *err)
+{
+    _cleanup_buf_ struct buf text = buf_make(SMALL_FILE);
+    struct span id;
+
+    if (file_read(AT_FDCWD, "/proc/sys/kernel/random/boot_id", SMALL_FILE, &text) < 0) {
+        return error_set(err, EIO, "cannot read the host's boot id");
+    }
+    id = span_head(buf_span(&text), span_find(buf_span(&text), 0, '\n'));
+    return span_copy_str(id, p->boot_id, sizeof(p->boot_id)) < 0
+               ? error_set(err, EIO, "cannot read the host's boot id")
+               : 0;
+}
+
+static int read_memory(struct node *node, struct error *err)
+{
+    struct node_parts *p = node->parts;
+    _cleanup_buf_ struct buf text = buf_make(SMALL_FILE);
+    uint64_t available;
+
+    if (file_read(AT_FDCWD, "/proc/meminfo", SMALL_FILE, &text) < 0 ||
+        admission_parse_meminfo(buf_str(&text), &p->total_mib, &available) < 0) {
+        return error_set(err, EIO, "cannot read /proc/meminfo");
+    }
+    p->reserve_mib = admission_reserve_mib(node->settings.node_memory_reserve_mib, p->total_mib);
+    return cgroup_limit_parent(&p->cgroup, (p->total_mib - p->reserve_mib) * MIB, err);
+}
+
+int node_prepare_host(struct node *node, bool need_volume, struct error *err)
+{
+    struct node_parts *p = node->parts;
+    int r = set_paths(node, err);
+
+    if (r == 0) {
+        r = make_dirs(node, need_volume, err);
+    }
+    if (r == 0) {
+        r = take_lock(node, err);
+    }
+    if (r == 0) {
+        r = read_boot_id(p, err);
+    }
+    if (r == 0) {
+        r = cgroup_open(CGROUP_ROOT, node->settings.installation, &p->cgroup, err);
+    }
+    if (r == 0) {
+        r = netns_init(err);
+    }
+    if (r == 0) {
+        r = read_memory(node, err);
+    }
+    return r;
+}
+
+int node_parts_new(struct node *node, struct error *err)
+{
+    node->parts = calloc(1, sizeof(*node->parts));
+    if (node->parts == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    node->parts->lock_fd = -1;
+    node->parts->runtime.tb_mib = (unsigned int)node->settings.node_tcg_tb_mib;
+    return 0;
+}
+
+/* ---- without a daemon ---- */
+
+struct stop_count {
+    const struct node_parts *parts;
+    const char *installation;
+    unsigned int vms;
+    int result;
+};
+
+static void stop_slot(void *arg, unsigned int slot)
+{
+    struct stop_count *c = arg;
+    int r = cgroup_remove(&c->parts->cgroup, slot);
+
+    c->vms++;
+    if (r < 0) {
+        c->result = r;
+    }
+}
+
+static void stop_netns(void *arg, unsigned int n)
+{
+    struct stop_count *c = arg;
+    char name[NETNS_NAME_SIZE];
+    int r;
+
+    (void)snprintf(name, sizeof(name), "%s-%u", c->installation, n);
+    r = netns_remove(name);
+    if (r < 0) {
+        c->result = r;
+    }
+}
+
+/* The next start shall say why these sandboxes run no more. */
+static void mark_stopped(int sandboxes_fd, const char *id)
+{
+    _cleanup_close_ int fd = openat(sandboxes_fd, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct journal j;
+
+    if (fd < 0 || journal_read(fd, &j) < 0 || j.info.state < SANDBOX_STATE_RUNNING ||
+        j.info.state > SANDBOX_STATE_WAKING || j.info.asleep) {
+        return; /* suspended ones need no VM, and one that is being suspended tells by its files */
+    }
+    j.info.state = SANDBOX_STATE_ERROR;
+    j.vm = (struct journal_vm){0};
+    (void)snprintf(j.info.reason_code, sizeof(j.info.reason_code), "host_restarted");
+    (void)snprintf(j.info.reason_message, sizeof(j.info.reason_message),
+                   "the installation was stopped; the disk is kept");
+    if (journal_write(fd, &j) < 0) {
+        log_warning("journal_failed", "sandbox=%s", id);
+    }
+}
+
+static void mark_all_stopped(const char *volume)
+{
+    char path[NODE_PATH_SIZE + 16];
+    _cleanup_closedir_ DIR *dir = NULL;
+    struct dirent *entry;
+
+    (void)snprintf(path, sizeof(path), "%s/sandboxes", volume);
+    dir = opendir(path);
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (id_is_valid(entry->d_name, "sb")) {
+            mark_stopped(dirfd(dir), entry->d_name);
+        }
+    }
+}
+
+/* The last of it: an installation that is stopped leaves nothing in run_dir, and /run/netns is no
+ * mount any more when no namespace is left in it. */
+static void remove_run_dir(struct node *node)
+{
+    char path[NODE_PATH_SIZE];
+
+    (void)rmdir(node->parts->empty_dir);
+    (void)snprintf(path, sizeof(path), "%s/%s", node->settings.run_dir,
+                   node->settings.installation);
+    if (dir_remove_tree(AT_FDCWD, path) < 0) {
+        log_warning("run_dir_kept", "path=%s", LOG_STR(path));
+    }
+    netns_done();
+}
+
+int node_stop_all(struct node *node, struct error *err)
+{
+    struct stop_count c = {.installation = node->settings.installation};
+    int r = node_parts_new(node, err);
+
+    if (r == 0) {
+        r = node_prepare_host(node, false, err);
+    }
+    if (r < 0) {
+        return r;
+    }
+    c.parts = node->parts;
+    cgroup_each(&c.parts->cgroup, stop_slot, &c);
+    cgroup_remove_parents(&c.parts->cgroup);
+    netns_each(c.installation, stop_netns, &c);
+    mark_all_stopped(c.parts->volume);
+    r = dir_remove_tree(AT_FDCWD, c.parts->vm_run);
+    if (r == 0) {
+        r = dir_remove_tree(AT_FDCWD, c.parts->vm_disks);
+    }
+    if (r == 0) {
+        r = c.result;
+    }
+    remove_run_dir(node);
+    if (r < 0) {
+        return error_set(err, -r, "not everything could be removed: %s", strerror(-r));
+    }
+    log_info("stopped_all", "vms=%u", c.vms);
+    return 0;
+}

@@ -1,0 +1,229 @@
+/* `on_full: block`: the writer waits for the furthest attached reader, and nothing is lost. With
+ * real agents and no virtual machines. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "node/rig_websocket.h"
+
+#define PIECES      100U
+#define PIECE_BYTES 100000U
+#define TOTAL       (PIECES * PIECE_BYTES)
+#define SPOOL_BYTES 65536U
+/* What the writer may be ahead of what was read: the spool, what the agent has sent and what it
+ * keeps beyond that, the pipe, and the piece under way. */
+#define AHEAD_MAX (SPOOL_BYTES + 2U * 262144U + 65536U + PIECE_BYTES)
+/* And what a reader that does not read has taken: its connection's buffers. */
+#define BUFFERS_MAX 2000000U
+/* As long without progress means that it waits. */
+#define QUIET_MS 300
+
+/* A writer that says in a file how many pieces it has written. */
+static void start_writer(const struct fixture *f, const char *more, struct started *ret)
+{
+    char fields[400];
+
+    (void)snprintf(fields, sizeof(fields),
+                   "\"shell\": \"for i in $(seq %u); do head -c %u /dev/zero; echo $i > "
+                   "%s/data/progress; done\", \"spool_bytes\": %u, \"on_full\": \"block\"%s",
+                   PIECES, PIECE_BYTES, f->rig->dir, SPOOL_BYTES, more);
+    fixture_start(f, fields, ret);
+}
+
+static uint64_t written(const struct fixture *f)
+{
+    _cleanup_buf_ struct buf text = buf_make(0);
+    char path[96];
+    uint64_t pieces = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/data/progress", f->rig->dir);
+    if (file_read(AT_FDCWD, path, 100, &text) == 0 && text.n > 1) {
+        (void)!span_parse_u64(span_head(buf_span(&text), text.n - 1), PIECES, &pieces);
+    }
+    return pieces * PIECE_BYTES;
+}
+
+/* Waits until the writer waits; what it has written by then. */
+static uint64_t wait_quiet(const struct fixture *f)
+{
+    uint64_t last = 0;
+
+    for (int quiet = 0; quiet < QUIET_MS;) {
+        uint64_t now = written(f);
+
+        (void)usleep(10000);
+        quiet = now == last && now > 0 ? quiet + 10 : 0;
+        last = now;
+    }
+    return last;
+}
+
+static void
+attach(const struct fixture *f, const struct started *p, uint64_t offset, struct rig_websocket *ret)
+{
+    char path[300];
+
+    (void)snprintf(path, sizeof(path), "/n1/sandboxes/%s/sessions/%s/attach?stdout=%llu",
+                   f->sandbox, p->session, (unsigned long long)offset);
+    assert_int_equal(rig_websocket_open(f->rig, path, ret), 101);
+    rig_websocket_until(ret, "attached");
+}
+
+/* Reads to the end; how many bytes came. There must be no gap. */
+static uint64_t read_to_end(struct rig_websocket *w)
+{
+    while (rig_websocket_receive(w)) {
+        assert_string_not_equal(rig_websocket_text(w, "type"), "gap");
+    }
+    assert_int_equal(w->closed, WEBSOCKET_NORMAL);
+    return w->output[0].n;
+}
+
+static void test_waits_without_a_reader(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket w = {0};
+    uint64_t ahead;
+    struct started p;
+
+    start_writer(f, "", &p);
+    ahead = wait_quiet(f);
+    assert_in_range(ahead, SPOOL_BYTES, AHEAD_MAX);
+    attach(f, &p, 0, &w);
+    assert_int_equal(read_to_end(&w), TOTAL);
+}
+
+static void test_waits_when_the_reader_goes(void **state)
+{
+    const struct fixture *f = *state;
+    struct started p;
+    uint64_t have = 0;
+
+    start_writer(f, "", &p);
+    for (int round = 0; round < 3; round++) {
+        _cleanup_rig_websocket_ struct rig_websocket w = {0};
+        uint64_t before = written(f);
+        uint64_t after;
+
+        attach(f, &p, have, &w);
+        rig_websocket_until_bytes(&w, 0, 2000000);
+        have += w.output[0].n;
+        rig_websocket_close(&w);
+        after = wait_quiet(f);
+        assert_true(after > before && after < TOTAL);
+        assert_true(after <= have + BUFFERS_MAX + AHEAD_MAX);
+    }
+    {
+        _cleanup_rig_websocket_ struct rig_websocket w = {0};
+
+        attach(f, &p, have, &w);
+        assert_int_equal(have + read_to_end(&w), TOTAL);
+    }
+}
+
+/* The slow one does not hold the writer up, and is told what it missed. */
+static void test_the_furthest_reader_counts(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket slow = {0};
+    _cleanup_rig_websocket_ struct rig_websocket fast = {0};
+    uint64_t gaps = 0;
+    struct started p;
+
+    start_writer(f, "", &p);
+    attach(f, &p, 0, &slow);
+    attach(f, &p, 0, &fast);
+    assert_int_equal(read_to_end(&fast), TOTAL);
+    while (rig_websocket_receive(&slow)) {
+        if (slow.event != NULL && strcmp(rig_websocket_text(&slow, "type"), "gap") == 0) {
+            gaps += (uint64_t)rig_websocket_number(&slow, "bytes");
+            json_decref(TAKE(slow.event));
+        }
+    }
+    assert_int_equal(slow.output[0].n + gaps, TOTAL);
+    assert_true(gaps > 0);
+}
+
+/* When the furthest goes, the writer waits for the next one. */
+static void test_the_next_reader_counts_then(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket slow = {0};
+    _cleanup_rig_websocket_ struct rig_websocket fast = {0};
+    uint64_t have;
+    struct started p;
+
+    start_writer(f, "", &p);
+    attach(f, &p, 0, &slow);
+    attach(f, &p, 0, &fast);
+    rig_websocket_until_bytes(&fast, 0, 4000000);
+    have = fast.output[0].n;
+    rig_websocket_close(&fast);
+    assert_true(wait_quiet(f) <= have + BUFFERS_MAX + AHEAD_MAX);
+    while (rig_websocket_receive(&slow)) {
+    }
+    assert_int_equal(slow.closed, WEBSOCKET_NORMAL);
+    assert_int_equal(written(f), TOTAL);
+}
+
+static void test_over_restarts(void **state)
+{
+    const struct fixture *f = *state;
+    uint64_t have = 0;
+    struct started p;
+
+    start_writer(f, "", &p);
+    for (int round = 0; round < 3; round++) {
+        _cleanup_rig_websocket_ struct rig_websocket w = {0};
+
+        attach(f, &p, have, &w);
+        rig_websocket_until_bytes(&w, 0, 1500000);
+        have += w.output[0].n;
+        rig_kill(f->rig);
+        rig_start(f->rig);
+        assert_true(wait_quiet(f) < TOTAL);
+    }
+    {
+        _cleanup_rig_websocket_ struct rig_websocket w = {0};
+
+        attach(f, &p, have, &w);
+        assert_int_equal(have + read_to_end(&w), TOTAL);
+    }
+}
+
+/* Nobody who is attached slows a process that drops. */
+static void test_dropping_waits_for_nobody(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket slow = {0};
+    _cleanup_answer_ struct answer result = {0};
+    struct started p;
+
+    fixture_start(f, "\"shell\": \"head -c 10000000 /dev/zero\", \"spool_bytes\": 65536", &p);
+    attach(f, &p, 0, &slow);
+    fixture_ask(f, &p, "GET", "/result?wait=30&max_output_bytes=1", NULL, &result);
+    assert_int_equal(result.status, 200);
+}
+
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, fixture_set_up, fixture_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_waits_without_a_reader),
+        CASE(test_waits_when_the_reader_goes),
+        CASE(test_the_furthest_reader_counts),
+        CASE(test_the_next_reader_counts_then),
+        CASE(test_over_restarts),
+        CASE(test_dropping_waits_for_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

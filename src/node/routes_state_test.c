@@ -1,0 +1,113 @@
+/* The node protocol's pause and wake, with a real agent and no virtual machine. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "node/routes_rig.h"
+
+static void
+ask(const struct fixture *f, const char *verb, const char *body, struct answer *ret_answer)
+{
+    char path[160];
+
+    (void)snprintf(path, sizeof(path), "/n1/sandboxes/%s/%s", f->sandbox, verb);
+    rig_ask(f->rig, "POST", path, body, ret_answer);
+}
+
+static void expect_state(const struct fixture *f,
+                         const char *verb,
+                         const char *body,
+                         const char *state,
+                         const char *reason)
+{
+    _cleanup_answer_ struct answer a = {0};
+
+    ask(f, verb, body, &a);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(answer_text(&a, "id"), f->sandbox);
+    assert_string_equal(answer_text(&a, "state"), state);
+    assert_string_equal(answer_text(&a, "reason.code"), reason);
+}
+
+static void test_answers_and_reason(void **state)
+{
+    const struct fixture *f = *state;
+
+    expect_state(f, "pause", "{\"reason\": {\"code\": \"idle_timeout\", \"message\": \"so long\"}}",
+                 "paused", "idle_timeout");
+    expect_state(f, "pause", NULL, "paused", "idle_timeout");
+    expect_state(f, "wake", NULL, "running", "");
+    expect_state(f, "wake", "{}", "running", "");
+    expect_state(f, "pause", "{\"reason\": null}", "paused", "");
+    expect_state(f, "wake", NULL, "running", "");
+}
+
+static void test_bad_bodies_change_nothing(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{\"x\": 1}", "x"},
+        {"{\"reason\": \"so\"}", "reason"},
+        {"{\"reason\": {\"code\": \"a\"}}", "reason.message"},
+        {"{\"reason\": {\"message\": \"a\"}}", "reason.code"},
+        {"{\"reason\": {\"code\": \"\", \"message\": \"a\"}}", "reason.code"},
+        {"{\"reason\": {\"code\": \"a23456789012345678901234567890123\", \"message\": \"a\"}}",
+         "reason.code"},
+        {"{\"reason\": {\"code\": \"a\", \"message\": 1}}", "reason.message"},
+        {"{\"reason\": {\"code\": \"a\", \"message\": \"a\", \"b\": \"\"}}", "reason"},
+    };
+    const struct fixture *f = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        ask(f, "pause", cases[i][0], &a);
+        assert_int_equal(a.status, 400);
+        assert_string_equal(answer_text(&a, "error.code"), "invalid_request");
+        assert_string_equal(answer_text(&a, "error.details.field"), cases[i][1]);
+    }
+    expect_state(f, "wake", NULL, "running", "");
+}
+
+static void test_unknown_and_failed_sandboxes(void **state)
+{
+    static const char *const verbs[] = {"pause", "wake"};
+    const struct fixture *f = *state;
+    struct started p;
+
+    for (size_t i = 0; i < 2; i++) {
+        char path[160];
+
+        (void)snprintf(path, sizeof(path), "/n1/sandboxes/sb222222222222222222/%s", verbs[i]);
+        rig_expect(f->rig, "POST", path, NULL, 404);
+        (void)snprintf(path, sizeof(path), "/n1/sandboxes/%s/%s", f->sandbox, verbs[i]);
+        rig_expect(f->rig, "GET", path, NULL, 405);
+    }
+    fixture_start(f, "\"shell\": \"kill -9 $PPID; sleep 60\"", &p);
+    rig_wait_state(f->rig, f->sandbox, "error");
+    for (size_t i = 0; i < 2; i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        ask(f, verbs[i], NULL, &a);
+        assert_int_equal(a.status, 409);
+        assert_string_equal(answer_text(&a, "error.code"), "failed_precondition");
+        assert_string_equal(answer_text(&a, "error.details.state"), "error");
+        assert_string_equal(answer_text(&a, "sandbox.id"), f->sandbox);
+        assert_string_equal(answer_text(&a, "sandbox.state"), "error");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_answers_and_reason, fixture_set_up, fixture_tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_bodies_change_nothing, fixture_set_up,
+                                        fixture_tear_down),
+        cmocka_unit_test_setup_teardown(test_unknown_and_failed_sandboxes, fixture_set_up,
+                                        fixture_tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

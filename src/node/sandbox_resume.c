@@ -1,0 +1,380 @@
+/* Waking a suspended sandbox: a new VM that goes on where the last one was captured.
+ *
+ * The snapshot is checked whole before a VM is started. Then: spawn over the base image, with a
+ * clone of the snapshot's disk; the pages into the VMM's private memory; the devices; and while the
+ * guest continues HELLO and IDENTITY of a new epoch. Its processes are frozen until the agent has
+ * confirmed every part. The conversation is held (agent_hold.h): no output is taken and no input
+ * given before the journal says `running`, so that until then the VM can be thrown away and the
+ * sandbox is suspended as before. That is what every failure here leads to, and a restart of this
+ * program too. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "io/loop.h"
+#include "node/agent.h"
+#include "node/agent_hold.h"
+#include "node/base_files.h"
+#include "node/node_private.h"
+#include "node/sandbox_private.h"
+#include "node/snapshot.h"
+#include "node/vm.h"
+
+struct sandbox_resume {
+    struct sandbox *sb;
+    char dir[SNAPSHOT_PATH_SIZE];
+    struct snapshot_facts facts;
+    bool ram_is_memfd;
+    int ram_memfd;
+    int proc_fd;
+    int64_t begun_ms;
+    int64_t checked_ms;
+    int64_t spawned_ms;
+    int64_t loaded_ms;
+    unsigned int users; /* the sandbox, and a worker */
+    int result;
+    struct error err;
+};
+
+static void release(struct sandbox_resume *m)
+{
+    if (--m->users > 0) {
+        return;
+    }
+    if (m->ram_memfd >= 0) {
+        (void)close(m->ram_memfd);
+    }
+    if (m->proc_fd >= 0) {
+        (void)close(m->proc_fd);
+    }
+    free(m);
+}
+
+void sandbox_free_resume(struct sandbox *sb)
+{
+    struct sandbox_resume *m = TAKE(sb->resume);
+
+    if (m != NULL) {
+        release(m);
+    }
+}
+
+/* Whether this attempt is still the sandbox's. */
+static bool is_waking(const struct sandbox_resume *m)
+{
+    const struct sandbox *sb = m->sb;
+
+    return sb->info.state == SANDBOX_STATE_WAKING && sb->resume == m && !sb->node->parts->stopping;
+}
+
+static void submit(struct sandbox_resume *m, loop_fn work, loop_fn done)
+{
+    m->users++;
+    m->sb->jobs++;
+    if (loop_submit(m->sb->node->loop, work, done, m, false) < 0) {
+        work(m);
+        done(m);
+    }
+}
+
+/* ---- failures ---- */
+
+/* The VM, if there was one, is not the sandbox's any more. */
+static void back_to_sleep(struct sandbox *sb, const struct error *err)
+{
+    log_warning("wake_undone", "sandbox=%s error=%s", sb->info.id, LOG_STR(err->message));
+    sb->change_err = *err;
+    (void)error_wrap(&sb->change_err, "the sandbox could not be woken and stays suspended");
+    sandbox_free_resume(sb);
+    (void)unlinkat(sb->dir_fd, "disk.img", 0);
+    if (sandbox_enter(sb, SANDBOX_STATE_SUSPENDED) < 0) {
+        sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED); /* as a restart would have it */
+    }
+}
+
+static void give_up(struct sandbox *sb, const struct error *err)
+{
+    struct vm *vm = TAKE(sb->vm);
+
+    sandbox_sleep_agent(sb);
+    if (vm != NULL) {
+        sandbox_end_vm(sb, vm);
+    }
+    back_to_sleep(sb, err);
+}
+
+static void on_vm_end(void *arg, struct vm *vm, const char *code, const char *message)
+{
+    struct sandbox *sb = arg;
+    struct error err = {0};
+
+    (void)error_set_code(&err,
+                         strcmp(code, "storage_full") == 0    ? ERROR_STORAGE_FULL
+                         : strcmp(code, "agent_timeout") == 0 ? ERROR_DEADLINE_EXCEEDED
+                                                              : ERROR_INTERNAL,
+                         NULL, "%s: %.250s", code, message);
+    sandbox_save_console(sb);
+    sandbox_sleep_agent(sb);
+    sandbox_change_vm(sb, vm);
+    back_to_sleep(sb, &err);
+}
+
+/* ---- the end ---- */
+
+/* From the journal on it runs, whatever happens. */
+static void finish(struct sandbox *sb)
+{
+    const struct sandbox_resume *m = sb->resume;
+    const struct sandbox_info before = sb->info;
+    struct error err = {0};
+    int r;
+
+    sandbox_end_rest(sb);
+    sb->info.asleep = false;
+    sandbox_touch(sb);
+    r = sandbox_write_journal_as(sb, SANDBOX_STATE_RUNNING);
+    if (r < 0) {
+        sb->info = before;
+        (void)sandbox_fail_journal(&err, r);
+        give_up(sb, &err);
+        return;
+    }
+    log_info("sandbox_woken", "sandbox=%s check_ms=%lld spawn_ms=%lld load_ms=%lld total_ms=%lld",
+             sb->info.id, (long long)(m->checked_ms - m->begun_ms),
+             (long long)(m->spawned_ms - m->checked_ms), (long long)(m->loaded_ms - m->spawned_ms),
+             (long long)(clock_monotonic_ms() - m->begun_ms));
+    sandbox_free_resume(sb);
+    vm_set_deadline(sb->vm, 0, "", "");
+    vm_set_owner(sb->vm, &sandbox_vm_owner, sb);
+    sandbox_set_state(sb, SANDBOX_STATE_RUNNING);
+    agent_release(vm_agent(sb->vm));
+    sandbox_drop_snapshot(sb);
+}
+
+static void on_identity(void *arg, int result, const struct agent_identity_ok *answer)
+{
+    struct sandbox *sb = arg;
+    struct error err = {0};
+
+    if (result < 0 || sb->info.state != SANDBOX_STATE_WAKING || sb->resume == NULL) {
+        return; /* on_vm_end tells, or the deletion goes on */
+    }
+    if (result > 0 || answer->done != AGENT_IDENTITY_ALL) {
+        (void)error_set(&err, result > 0 ? result : EIO,
+                        "the guest could not take its identity (done %#x): %s", answer->done,
+                        strerror(result > 0 ? result : EIO));
+        give_up(sb, &err);
+        return;
+    }
+    sb->info.identity_done = answer->done;
+    sb->info.identity_confirmed_at_ms = clock_real_ms();
+    finish(sb);
+}
+
+/* ---- the VM ---- */
+
+static int move_disk(struct sandbox *sb, struct vm *vm, struct error *err)
+{
+    char path[NODE_PATH_SIZE + 64];
+    int r;
+
+    sandbox_dir_path(sb, "disk.img", path, sizeof(path));
+    r = vm_move_disk(vm, path);
+    return r < 0 ? error_set(err, -r, "the sandbox's disk could not be put in place: %s",
+                             strerror(-r))
+                 : 0;
+}
+
+static void on_loaded(void *arg, struct vm *vm)
+{
+    struct sandbox *sb = arg;
+    struct node *node = sb->node;
+    struct error err = {0};
+    int r = move_disk(sb, vm, &err);
+
+    if (r < 0) {
+        give_up(sb, &err);
+        return;
+    }
+    sb->resume->loaded_ms = clock_monotonic_ms();
+    vm_set_deadline(vm, (int64_t)node->settings.node_start_timeout_ms, "agent_timeout",
+                    "the guest did not take its identity in time");
+    sb->agent_told = true;
+    if (node->hooks.on_agent != NULL) {
+        node->hooks.on_agent(node->hooks_ctx, sb, true);
+    }
+    agent_hold(vm_agent(vm));
+    r = sandbox_send_identity(sb, on_identity);
+    if (r < 0) {
+        (void)error_set(&err, -r, "no identity could be made: %s", strerror(-r));
+        give_up(sb, &err);
+        return;
+    }
+    agent_flush(vm_agent(vm));
+    vm_cont(vm, NULL, NULL);
+}
+
+static void work_fill(void *arg)
+{
+    struct sandbox_resume *m = arg;
+
+    m->result = snapshot_fill(m->dir, &m->facts, m->proc_fd, m->ram_is_memfd, &m->err);
+}
+
+static void load(struct sandbox_resume *m)
+{
+    char path[SNAPSHOT_PATH_SIZE + 16];
+    _cleanup_close_ int fd = -1;
+
+    (void)snprintf(path, sizeof(path), "%s/state", m->dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        (void)error_set(&m->err, errno, "the device state cannot be read: %s", strerror(errno));
+        give_up(m->sb, &m->err);
+        return;
+    }
+    vm_load(m->sb->vm, fd, on_loaded, m->sb);
+}
+
+static void done_fill(void *arg)
+{
+    struct sandbox_resume *m = arg;
+    struct sandbox *sb = m->sb;
+
+    if (is_waking(m) && sb->vm != NULL) {
+        if (m->result < 0) {
+            give_up(sb, &m->err);
+        } else {
+            load(m);
+        }
+    }
+    release(m);
+    sandbox_end_job(sb);
+}
+
+static void on_spawned(void *arg, struct vm *vm)
+{
+    struct sandbox *sb = arg;
+    struct sandbox_resume *m = sb->resume;
+
+    sandbox_seed_console(sb);
+    m->spawned_ms = clock_monotonic_ms();
+    m->proc_fd = vm_open_process(vm);
+    if (m->proc_fd < 0) {
+        (void)error_set(&m->err, -m->proc_fd, "the VMM cannot be reached");
+        give_up(sb, &m->err);
+        return;
+    }
+    submit(m, work_fill, done_fill);
+}
+
+static void spawn(struct sandbox_resume *m)
+{
+    static const struct vm_owner owner = {on_vm_end};
+    struct sandbox *sb = m->sb;
+    struct vm_spec spec = {
+        .mode = RUNTIME_MODE_RESTORE,
+        .vcpus = sb->info.vcpus,
+        .memory_mib = sb->info.memory_mib,
+        .ram_memfd = m->ram_memfd,
+    };
+
+    (void)snprintf(spec.ram_path, sizeof(spec.ram_path), "%s/ram", m->dir);
+    (void)snprintf(spec.disk_source, sizeof(spec.disk_source), "%s/disk.img", m->dir);
+    sb->vm = vm_start(sb->node, &spec, &owner, sb, &m->err);
+    if (sb->vm == NULL) {
+        const struct error err = m->err;
+
+        back_to_sleep(sb, &err);
+        return;
+    }
+    vm_on_ready(sb->vm, on_spawned, sb);
+}
+
+/* ---- the snapshot ---- */
+
+static void work_check(void *arg)
+{
+    struct sandbox_resume *m = arg;
+
+    m->result = snapshot_check(m->dir, &m->facts, &m->err);
+    if (m->result == 0 && m->ram_is_memfd) {
+        struct base_files files = {.ram_bytes = (uint64_t)m->facts.memory_mib * 1048576U};
+
+        (void)snprintf(files.dir, sizeof(files.dir), "%.470s", m->dir);
+        m->ram_memfd = base_files_copy_ram(&files);
+        if (m->ram_memfd < 0) {
+            m->result = error_set(&m->err, -m->ram_memfd, "no memory file for the base image");
+        }
+    }
+}
+
+static void done_check(void *arg)
+{
+    struct sandbox_resume *m = arg;
+    struct sandbox *sb = m->sb;
+
+    if (is_waking(m)) {
+        m->checked_ms = clock_monotonic_ms();
+        if (m->result < 0) {
+            const struct error err = m->err;
+
+            back_to_sleep(sb, &err);
+        } else {
+            spawn(m);
+        }
+    }
+    release(m);
+    sandbox_end_job(sb);
+}
+
+static struct sandbox_resume *make_resume(struct sandbox *sb)
+{
+    const struct runtime *rt = &sb->node->parts->runtime;
+    struct sandbox_resume *m = calloc(1, sizeof(*m));
+
+    if (m == NULL) {
+        return NULL;
+    }
+    m->sb = sb;
+    m->users = 1;
+    m->ram_memfd = -1;
+    m->proc_fd = -1;
+    m->begun_ms = clock_monotonic_ms();
+    m->ram_is_memfd = !rt->ops->maps_ram_file(rt);
+    sandbox_suspended_path(sb, m->dir, sizeof(m->dir));
+    sandbox_snapshot_facts(sb, &m->facts);
+    return m;
+}
+
+int sandbox_begin_resume(struct sandbox *sb, struct error *err)
+{
+    const struct sandbox_info before = sb->info;
+    int r;
+
+    if (!node_is_ready(sb->node)) {
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    }
+    r = sandbox_check_admission(sb->node, sb->info.memory_mib, true, err);
+    if (r < 0) {
+        return r;
+    }
+    sb->resume = make_resume(sb);
+    if (sb->resume == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    sandbox_set_reason(sb, &(struct sandbox_reason){"", ""});
+    r = sandbox_enter(sb, SANDBOX_STATE_WAKING);
+    if (r < 0) {
+        sb->info = before;
+        sandbox_free_resume(sb);
+        return sandbox_fail_journal(err, r);
+    }
+    submit(sb->resume, work_check, done_check);
+    return 0;
+}

@@ -1,0 +1,587 @@
+/* Suspending: memory, devices and disk are written down, and the VM goes.
+ *
+ *   journal    steps behind it                                    after a restart
+ *   suspending SILENCE that freezes and syncs; output of          `suspended/` is whole: suspended,
+ *              processes and the disk to stable storage; stop;    the VM is reaped. Else made to
+ *              save; capture into `suspended.new`; rename         run again, if the VM lives
+ *   suspended  the VM ends, its disk goes                         suspended
+ *   waking     sandbox_resume.c, from here                        suspended, the new VM is reaped
+ *   running    `suspended/` is removed                            runs; removed then
+ *
+ * The journal's `asleep` says from `suspended` on until `running` that the directory is what
+ * counts. A failure before that (no room, a process that cannot be frozen) takes everything back:
+ * the VM continues, WAKE thaws. The guest is silent and its processes are frozen in the snapshot,
+ * so that none of them runs after a restore before the agent has been told who it is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "io/loop.h"
+#include "node/agent.h"
+#include "node/node_private.h"
+#include "node/sandbox_private.h"
+#include "node/snapshot.h"
+#include "node/vm.h"
+
+/* As long as a START may take: a guest that is busy is no reason to end it. */
+#define ANSWER_MS  60000
+#define CONSOLE_MS 20000
+
+struct sandbox_capture {
+    struct sandbox *sb;
+    char dir[SNAPSHOT_PATH_SIZE];
+    char ram_path[SNAPSHOT_PATH_SIZE];
+    char base_ram_path[SNAPSHOT_PATH_SIZE];
+    char disk_path[SNAPSHOT_PATH_SIZE];
+    char sessions_path[SNAPSHOT_PATH_SIZE];
+    struct snapshot_facts facts;
+    struct snapshot_source source;
+    struct snapshot_sizes sizes;
+    bool was_paused;
+    bool stopped;
+    int64_t begun_ms;
+    int64_t stopped_ms;
+    int64_t captured_ms;
+    int result;
+    struct error err;
+};
+
+void sandbox_suspended_path(const struct sandbox *sb, char *out, size_t size)
+{
+    sandbox_dir_path(sb, "suspended", out, size);
+}
+
+bool sandbox_has_snapshot(const struct sandbox *sb)
+{
+    char path[SNAPSHOT_PATH_SIZE];
+
+    sandbox_suspended_path(sb, path, sizeof(path));
+    return snapshot_exists(path);
+}
+
+static void free_capture(struct sandbox *sb)
+{
+    struct sandbox_capture *c = TAKE(sb->capture);
+
+    if (c == NULL) {
+        return;
+    }
+    if (c->source.proc_fd >= 0) {
+        (void)close(c->source.proc_fd);
+    }
+    if (c->source.state_fd >= 0) {
+        (void)close(c->source.state_fd);
+    }
+    free(c);
+}
+
+void sandbox_free_suspend(struct sandbox *sb)
+{
+    free_capture(sb);
+    sandbox_free_resume(sb);
+}
+
+void sandbox_link_ram(struct sandbox *sb, const char *ram_path)
+{
+    if (ram_path[0] != '\0' && linkat(AT_FDCWD, ram_path, sb->dir_fd, "ram", 0) < 0 &&
+        errno != EEXIST) {
+        log_warning("ram_not_linked", "sandbox=%s error=%s", sb->info.id, strerror(errno));
+    }
+}
+
+static bool is_suspending(const struct sandbox *sb)
+{
+    return sb->info.state == SANDBOX_STATE_SUSPENDING && sb->vm != NULL && sb->capture != NULL &&
+           !sb->node->parts->stopping;
+}
+
+/* Runs work on a worker; the sandbox's directory stays until it has ended. */
+static void submit(struct sandbox *sb, loop_fn work, loop_fn done, void *arg)
+{
+    sb->jobs++;
+    if (loop_submit(sb->node->loop, work, done, arg, false) < 0) {
+        work(arg);
+        done(arg);
+    }
+}
+
+/* ---- removal of what is not needed any more ---- */
+
+struct drop_job {
+    struct sandbox *sb;
+    char dir[SNAPSHOT_PATH_SIZE];
+    int result;
+};
+
+static void work_drop(void *arg)
+{
+    struct drop_job *job = arg;
+
+    sandbox_sync_record(job->sb->dir_fd);
+    job->result = snapshot_remove(job->dir);
+}
+
+static void done_drop(void *arg)
+{
+    struct drop_job *job = arg;
+    struct sandbox *sb = job->sb;
+
+    if (job->result < 0) {
+        log_warning("snapshot_not_removed", "sandbox=%s error=%s", sb->info.id,
+                    strerror(-job->result));
+    }
+    free(job);
+    sandbox_end_job(sb);
+}
+
+void sandbox_drop_snapshot(struct sandbox *sb)
+{
+    struct drop_job *job = calloc(1, sizeof(*job));
+
+    if (job == NULL) {
+        log_warning("snapshot_not_removed", "sandbox=%s error=memory", sb->info.id);
+        return;
+    }
+    job->sb = sb;
+    sandbox_suspended_path(sb, job->dir, sizeof(job->dir));
+    if (!snapshot_has_parts(job->dir)) {
+        free(job);
+        return;
+    }
+    submit(sb, work_drop, done_drop, job);
+}
+
+/* ---- taking it back ---- */
+
+static void on_undone(void *arg, int result)
+{
+    struct sandbox *sb = arg;
+
+    if (result < 0 || sb->info.state != SANDBOX_STATE_SUSPENDING) {
+        return; /* the VM's end tells, or the deletion goes on */
+    }
+    if (sb->info.paused_at_ms != 0) {
+        sandbox_end_rest(sb);
+    }
+    sandbox_set_reason(sb, &(struct sandbox_reason){"", ""});
+    if (sandbox_enter(sb, SANDBOX_STATE_RUNNING) < 0) {
+        sandbox_set_state(sb, SANDBOX_STATE_RUNNING); /* as a restart would have it */
+    }
+}
+
+/* It runs as before, and its waiters hear why. */
+static void undo(struct sandbox *sb, const struct error *err)
+{
+    bool stopped = sb->capture->stopped;
+
+    log_warning("suspend_undone", "sandbox=%s error=%s", sb->info.id, LOG_STR(err->message));
+    sb->change_err = *err;
+    (void)snapshot_disown(sb->capture->dir); /* before the guest goes on, or it would count */
+    free_capture(sb);
+    sandbox_drop_snapshot(sb);
+    if (stopped) {
+        sandbox_continue(sb, on_undone);
+    } else {
+        agent_wake(vm_agent(sb->vm), ANSWER_MS, on_undone, sb);
+    }
+}
+
+/* ---- the end ---- */
+
+static void work_sync(void *arg)
+{
+    struct sandbox *sb = arg;
+
+    sandbox_sync_record(sb->dir_fd);
+}
+
+static void done_sync(void *arg)
+{
+    struct sandbox *sb = arg;
+
+    if (sb->info.state == SANDBOX_STATE_SUSPENDING) {
+        sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED);
+    }
+    sandbox_end_job(sb);
+}
+
+/* The snapshot is whole: from the journal on it is what counts. */
+static void finish(struct sandbox *sb)
+{
+    struct sandbox_capture *c = sb->capture;
+    struct vm *vm = TAKE(sb->vm);
+    bool was_resting = sb->info.paused_at_ms != 0;
+    struct error err = {0};
+    int r;
+
+    if (!was_resting) {
+        sandbox_begin_rest(sb);
+    }
+    sb->info.asleep = true;
+    r = sandbox_write_journal_as(sb, SANDBOX_STATE_SUSPENDED);
+    if (r < 0) {
+        sb->info.asleep = false;
+        if (!was_resting) {
+            sandbox_end_rest(sb);
+        }
+        sb->vm = vm;
+        (void)sandbox_fail_journal(&err, r);
+        undo(sb, &err);
+        return;
+    }
+    log_info("sandbox_suspended",
+             "sandbox=%s memory_bytes=%llu data_pages=%llu zero_pages=%llu own_pages=%llu "
+             "quiet_ms=%lld disk_us=%lld memory_us=%lld stopped_ms=%lld total_ms=%lld",
+             sb->info.id, (unsigned long long)c->sizes.memory_bytes,
+             (unsigned long long)c->sizes.data_pages, (unsigned long long)c->sizes.zero_pages,
+             (unsigned long long)c->sizes.own_pages, (long long)(c->stopped_ms - c->begun_ms),
+             (long long)c->sizes.disk_us, (long long)c->sizes.memory_us,
+             (long long)(c->captured_ms - c->stopped_ms),
+             (long long)(clock_monotonic_ms() - c->begun_ms));
+    free_capture(sb);
+    sandbox_sleep_agent(sb);
+    sandbox_end_vm(sb, vm);
+    (void)unlinkat(sb->dir_fd, "disk.img", 0);
+    submit(sb, work_sync, done_sync, sb);
+}
+
+/* ---- capture ---- */
+
+static void work_capture(void *arg)
+{
+    struct sandbox_capture *c = arg;
+
+    c->result = snapshot_capture(c->dir, &c->facts, &c->source, &c->sizes, &c->err);
+    c->captured_ms = clock_monotonic_ms();
+    if (c->result == 0) {
+        c->result = snapshot_commit(c->dir, &c->facts, &c->sizes, &c->err);
+    }
+}
+
+static void done_capture(void *arg)
+{
+    struct sandbox_capture *c = arg;
+    struct sandbox *sb = c->sb;
+
+    if (!is_suspending(sb)) {
+        free_capture(sb);
+    } else if (c->result < 0) {
+        const struct error err = c->err;
+
+        undo(sb, &err);
+    } else {
+        finish(sb);
+    }
+    sandbox_end_job(sb);
+}
+
+static void on_console(void *arg, struct vm *vm)
+{
+    struct sandbox *sb = arg;
+    struct error err = {0};
+
+    if (!is_suspending(sb) || sb->vm != vm) {
+        return;
+    }
+    vm_set_deadline(vm, 0, "", "");
+    sandbox_save_console(sb);
+    sb->capture->source.proc_fd = vm_open_process(vm);
+    if (sb->capture->source.proc_fd < 0) {
+        (void)error_set(&err, -sb->capture->source.proc_fd, "the VMM cannot be reached");
+        undo(sb, &err);
+        return;
+    }
+    submit(sb, work_capture, done_capture, sb->capture);
+}
+
+static void on_saved(void *arg, struct vm *vm, const struct error *err)
+{
+    struct sandbox *sb = arg;
+
+    if (!is_suspending(sb)) {
+        return;
+    }
+    if (err != NULL) {
+        const struct error copy = *err;
+
+        undo(sb, &copy);
+        return;
+    }
+    vm_set_deadline(vm, CONSOLE_MS, "vmm_crashed", "the VMM did not answer in time");
+    vm_read_console(vm, on_console, sb);
+}
+
+/* Into a memory file: a full disk is found out where it can be undone. */
+static void on_stopped(void *arg, struct vm *vm)
+{
+    struct sandbox *sb = arg;
+    struct sandbox_capture *c = sb->capture;
+    _cleanup_close_ int out = -1;
+    struct error err = {0};
+    char path[40];
+
+    if (!is_suspending(sb)) {
+        return;
+    }
+    c->stopped = true;
+    c->stopped_ms = clock_monotonic_ms();
+    c->source.state_fd = memfd_create("space-state", MFD_CLOEXEC);
+    if (c->source.state_fd >= 0) {
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", c->source.state_fd);
+        out = open(path, O_WRONLY | O_CLOEXEC);
+    }
+    if (out < 0) {
+        (void)error_set(&err, errno, "no memory file for the device state: %s", strerror(errno));
+        undo(sb, &err);
+        return;
+    }
+    vm_save(vm, out, on_saved, sb);
+}
+
+/* ---- before the stop ---- */
+
+/* Output that was acknowledged to the guest is nowhere else: it must outlive what the snapshot
+ * outlives. */
+static int sync_sessions(const char *path)
+{
+    _cleanup_closedir_ DIR *dir = opendir(path);
+    const struct dirent *entry;
+
+    if (dir == NULL) {
+        return errno == ENOENT ? 0 : -errno;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        _cleanup_close_ int fd = -1;
+
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd >= 0 && fsync(fd) < 0) {
+            return -errno;
+        }
+    }
+    return fsync(dirfd(dir)) < 0 ? -errno : 0;
+}
+
+static int sync_disk(const char *path)
+{
+    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    return fd < 0 || fdatasync(fd) < 0 ? -errno : 0;
+}
+
+/* Long things come before the stop, so that the window is short. */
+static void work_ready(void *arg)
+{
+    struct sandbox_capture *c = arg;
+    int r = sync_sessions(c->sessions_path);
+
+    if (r == 0) {
+        r = sync_disk(c->disk_path);
+    }
+    if (r < 0) {
+        c->result =
+            error_set_code(&c->err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL, NULL,
+                           "the sandbox's files cannot be synchronised: %s", strerror(-r));
+        return;
+    }
+    /* Of a sandbox that an earlier release created. */
+    if (access(c->ram_path, F_OK) < 0 && link(c->base_ram_path, c->ram_path) < 0) {
+        c->result = error_set(&c->err, errno, "the sandbox's base image is not there any more");
+        return;
+    }
+    c->result = snapshot_begin(c->dir, &c->err);
+}
+
+static void done_ready(void *arg)
+{
+    struct sandbox_capture *c = arg;
+    struct sandbox *sb = c->sb;
+
+    if (!is_suspending(sb)) {
+        free_capture(sb);
+    } else if (c->result < 0) {
+        const struct error err = c->err;
+
+        undo(sb, &err);
+    } else {
+        vm_stop(sb->vm, on_stopped, sb);
+    }
+    sandbox_end_job(sb);
+}
+
+static void on_silent(void *arg, int result)
+{
+    struct sandbox *sb = arg;
+    struct node *node = sb->node;
+    struct error err = {0};
+    int r;
+
+    if (result < 0 || !is_suspending(sb)) {
+        return; /* the VM's end tells, or the deletion goes on */
+    }
+    if (result > 0) {
+        (void)error_set(&sb->change_err, result, "the guest could not fall silent: %s",
+                        strerror(result));
+        free_capture(sb);
+        on_undone(sb, 0);
+        return;
+    }
+    r = node->hooks.on_silent != NULL ? node->hooks.on_silent(node->hooks_ctx, sb) : 0;
+    if (r < 0) {
+        (void)error_set_code(&err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL, NULL,
+                             "the output of its processes cannot be kept: %s", strerror(-r));
+        undo(sb, &err);
+        return;
+    }
+    submit(sb, work_ready, done_ready, sb->capture);
+}
+
+static void silence(struct sandbox *sb)
+{
+    agent_silence(vm_agent(sb->vm), AGENT_SILENCE_FREEZE | AGENT_SILENCE_SYNC, ANSWER_MS, on_silent,
+                  sb);
+}
+
+/* One that was paused runs: only so can its processes be frozen. */
+static void on_continued(void *arg, int result)
+{
+    struct sandbox *sb = arg;
+
+    if (result < 0 || !is_suspending(sb)) {
+        return;
+    }
+    sandbox_end_rest(sb);
+    silence(sb);
+}
+
+/* ---- the verb ---- */
+
+void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f)
+{
+    const struct runtime *rt = &sb->node->parts->runtime;
+
+    *f = (struct snapshot_facts){.vcpus = sb->info.vcpus, .memory_mib = sb->info.memory_mib};
+    memcpy(f->template_version, sb->info.template_version, sizeof(f->template_version));
+    f->tsc_khz = rt->tsc_khz;
+    f->env = rt->env;
+}
+
+static struct sandbox_capture *make_capture(struct sandbox *sb)
+{
+    const struct node_parts *parts = sb->node->parts;
+    struct sandbox_capture *c = calloc(1, sizeof(*c));
+
+    if (c == NULL) {
+        return NULL;
+    }
+    c->sb = sb;
+    sandbox_suspended_path(sb, c->dir, sizeof(c->dir));
+    sandbox_dir_path(sb, "ram", c->ram_path, sizeof(c->ram_path));
+    sandbox_dir_path(sb, "disk.img", c->disk_path, sizeof(c->disk_path));
+    sandbox_dir_path(sb, "sessions", c->sessions_path, sizeof(c->sessions_path));
+    (void)snprintf(c->base_ram_path, sizeof(c->base_ram_path), "%.400s/bases/%s-%u-%u/ram",
+                   parts->volume, sb->info.template_version, sb->info.vcpus, sb->info.memory_mib);
+    sandbox_snapshot_facts(sb, &c->facts);
+    c->source = (struct snapshot_source){
+        .proc_fd = -1,
+        .state_fd = -1,
+        .ram_is_memfd = !parts->runtime.ops->maps_ram_file(&parts->runtime),
+        .ram_path = c->ram_path,
+        .disk_path = c->disk_path,
+        .reserve_mib = sb->node->settings.node_disk_reserve_mib / 2,
+    };
+    c->begun_ms = clock_monotonic_ms();
+    return c;
+}
+
+static void start(struct sandbox *sb)
+{
+    if (!is_suspending(sb)) {
+        return;
+    }
+    if (sb->capture->was_paused) {
+        sandbox_continue(sb, on_continued);
+    } else {
+        silence(sb);
+    }
+}
+
+static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct error *err)
+{
+    const struct sandbox_info before = sb->info;
+    int r;
+
+    if (!node_is_ready(sb->node)) {
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    }
+    sb->capture = make_capture(sb);
+    if (sb->capture == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    sandbox_set_reason(sb, reason);
+    r = sandbox_enter(sb, SANDBOX_STATE_SUSPENDING);
+    if (r < 0) {
+        sb->info = before;
+        free_capture(sb);
+        return sandbox_fail_journal(err, r);
+    }
+    sb->capture->was_paused = before.state == SANDBOX_STATE_PAUSED;
+    if (sb->jobs > 0) {
+        sb->when_idle = start; /* what the last one left is still being removed */
+    } else {
+        start(sb);
+    }
+    return 0;
+}
+
+int sandbox_suspend(struct sandbox *sb,
+                    const struct sandbox_reason *reason,
+                    sandbox_wait_fn fn,
+                    void *arg,
+                    struct error *err)
+{
+    bool begins =
+        (sb->info.state == SANDBOX_STATE_RUNNING || sb->info.state == SANDBOX_STATE_PAUSED) &&
+        sb->vm != NULL;
+    int r = 0;
+
+    if (!begins && sb->info.state != SANDBOX_STATE_SUSPENDING &&
+        sb->info.state != SANDBOX_STATE_SUSPENDED) {
+        return sandbox_refuse(sb, "be suspended", err);
+    }
+    if (begins) {
+        r = begin(sb, reason, err);
+        if (r < 0) {
+            return r;
+        }
+    }
+    r = sandbox_add_waiter(sb->node, sb, WAITER_SUSPENDED, fn, arg);
+    return r < 0 ? error_set(err, -r, "out of memory") : 0;
+}
+
+/* ---- after a restart of this program ---- */
+
+void sandbox_adopt_suspended(struct sandbox *sb)
+{
+    sb->info.state = SANDBOX_STATE_SUSPENDED;
+    sb->info.asleep = true;
+    if (sb->info.paused_at_ms == 0) {
+        sandbox_begin_rest(sb);
+    } else {
+        sandbox_continue_rest(sb);
+    }
+    (void)unlinkat(sb->dir_fd, "disk.img", 0);
+    if (sandbox_write_journal(sb) < 0) {
+        log_warning("journal_stale", "sandbox=%s",
+                    sb->info.id); /* it says the same, by its files */
+    }
+}

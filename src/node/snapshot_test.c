@@ -1,0 +1,267 @@
+#include "node/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "node/ram_pages.h"
+#include "node/ram_rig.h"
+
+#define PATH_SIZE 160
+
+static const struct snapshot_facts facts = {
+    .template_version = "tm0123456789abcdefgh",
+    .vcpus = 1,
+    .memory_mib = 8,
+    .tsc_khz = 2500000,
+    .env = {"qemu", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def-250"},
+};
+
+struct fixture {
+    struct ram_rig rig;
+    char dir[PATH_SIZE];
+    char disk[PATH_SIZE];
+};
+
+static void path_of(const struct fixture *f, const char *name, char out[PATH_SIZE])
+{
+    (void)snprintf(out, PATH_SIZE, "%.100s/%.40s", f->dir, name);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+
+    if (f == NULL || ram_rig_init(&f->rig) < 0 || ram_rig_spawn(&f->rig) < 0) {
+        return -1;
+    }
+    (void)snprintf(f->dir, sizeof(f->dir), "%.64s/kept", f->rig.dir);
+    (void)snprintf(f->disk, sizeof(f->disk), "%.64s/disk", f->rig.dir);
+    *state = f;
+    return file_write_atomic(AT_FDCWD, f->disk, span_of_str("a disk"), 0600, false);
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+
+    ram_rig_done(&f->rig);
+    free(f);
+    return 0;
+}
+
+static int
+capture(struct fixture *f, uint64_t reserve_mib, struct snapshot_sizes *sizes, struct error *err)
+{
+    _cleanup_close_ int state_fd = memfd_create("state", MFD_CLOEXEC);
+    struct snapshot_source source = {
+        .proc_fd = f->rig.proc_fd,
+        .state_fd = state_fd,
+        .ram_path = f->rig.image_path,
+        .disk_path = f->disk,
+        .reserve_mib = reserve_mib,
+    };
+    int r = fd_write_all(state_fd, span_of_str("devices"));
+
+    if (r == 0) {
+        r = snapshot_begin(f->dir, err);
+    }
+    if (r == 0) {
+        r = snapshot_capture(f->dir, &facts, &source, sizes, err);
+    }
+    return r;
+}
+
+static void make(struct fixture *f)
+{
+    struct snapshot_sizes sizes;
+    struct error err = {0};
+
+    if (capture(f, 0, &sizes, &err) < 0 || snapshot_commit(f->dir, &facts, &sizes, &err) < 0) {
+        fail_msg("%s", err.message);
+    }
+}
+
+static void test_memory_comes_back(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t hole = RAM_RIG_PAGES / 2 + 9;
+    struct snapshot_sizes sizes;
+    char path[PATH_SIZE];
+
+    ram_rig_write(&f->rig, 3, 200);
+    ram_rig_write(&f->rig, 4, 201);
+    ram_rig_write(&f->rig, 5, 6); /* as in the image */
+    ram_rig_write(&f->rig, 7, 0);
+    ram_rig_write(&f->rig, hole, 9);
+    ram_rig_write(&f->rig, hole + 1, 0); /* as in the image */
+    assert_int_equal(capture(f, 0, &sizes, NULL), 0);
+    assert_int_equal(sizes.own_pages, 6);
+    assert_int_equal(sizes.data_pages, 3);
+    assert_int_equal(sizes.zero_pages, 1);
+    assert_false(snapshot_exists(f->dir));
+    assert_true(snapshot_has_parts(f->dir));
+    assert_int_equal(snapshot_commit(f->dir, &facts, &sizes, NULL), 0);
+    assert_true(snapshot_exists(f->dir));
+    assert_int_equal(snapshot_check(f->dir, &facts, NULL), 0);
+    path_of(f, "disk.img", path);
+    assert_int_equal(access(path, R_OK), 0);
+
+    /* Another one, which has written where the layer holds nothing. */
+    ram_rig_kill(&f->rig);
+    assert_int_equal(ram_rig_spawn(&f->rig), 0);
+    ram_rig_write(&f->rig, 20, 99);
+    ram_rig_write(&f->rig, 4, 99);
+    assert_int_equal(snapshot_fill(f->dir, &facts, f->rig.proc_fd, false, NULL), 0);
+    assert_int_equal(ram_rig_read(&f->rig, 3), 200);
+    assert_int_equal(ram_rig_read(&f->rig, 4), 201);
+    assert_int_equal(ram_rig_read(&f->rig, 5), 6);
+    assert_int_equal(ram_rig_read(&f->rig, 7), 0);
+    assert_int_equal(ram_rig_read(&f->rig, 20), 21);
+    assert_int_equal(ram_rig_read(&f->rig, hole), 9);
+    assert_int_equal(ram_rig_read(&f->rig, hole + 1), 0);
+    assert_int_equal(snapshot_remove(f->dir), 0);
+    assert_false(snapshot_has_parts(f->dir));
+}
+
+static void test_the_image_outlives_its_base(void **state)
+{
+    struct fixture *f = *state;
+
+    ram_rig_write(&f->rig, 3, 200);
+    make(f);
+    assert_int_equal(unlink(f->rig.image_path), 0);
+    assert_int_equal(snapshot_check(f->dir, &facts, NULL), 0);
+    assert_int_equal(snapshot_fill(f->dir, &facts, f->rig.proc_fd, false, NULL), 0);
+}
+
+static void test_a_full_disk_is_found_before_it_is_full(void **state)
+{
+    struct snapshot_sizes sizes;
+    struct error err = {0};
+
+    assert_true(capture(*state, UINT32_MAX, &sizes, &err) < 0);
+    assert_int_equal(err.code, ERROR_STORAGE_FULL);
+}
+
+static void test_another_environment_is_named(void **state)
+{
+    static const char *const names[] = {"driver",          "VMM version",  "accelerator",
+                                        "processor model", "guest kernel", "processor clock"};
+    struct snapshot_facts other[6] = {facts, facts, facts, facts, facts, facts};
+    struct snapshot_facts another = facts;
+
+    make(*state);
+    other[0].env.driver[0] = 'x';
+    other[1].env.vmm_version[0] = '9';
+    other[2].env.accelerator[0] = 'k';
+    other[3].env.cpu_model[0] = 'E';
+    other[4].env.kernel[0] = '7';
+    other[5].tsc_khz += 100000;
+    for (size_t i = 0; i < 6; i++) {
+        struct error err = {0};
+
+        assert_true(snapshot_check(((struct fixture *)*state)->dir, &other[i], &err) < 0);
+        assert_int_equal(err.code, ERROR_FAILED_PRECONDITION);
+        assert_string_equal(err.field, "environment");
+        assert_non_null(strstr(err.message, names[i]));
+    }
+    /* Another agent in the initramfs: the old one runs in the snapshot. */
+    another.env.guest_id[0] = 'x';
+    assert_int_equal(snapshot_check(((struct fixture *)*state)->dir, &another, NULL), 0);
+    another.vcpus = 2;
+    assert_int_equal(snapshot_check(((struct fixture *)*state)->dir, &another, NULL), -EBADMSG);
+}
+
+/* Each file in turn: a byte, the length, the file. */
+static void test_damage_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const flipped[] = {"memory", "state", "snapshot.json"};
+    static const char *const all[] = {"ram", "memory", "state", "disk.img", "snapshot.json"};
+    char path[PATH_SIZE];
+    char aside[PATH_SIZE + 8];
+
+    ram_rig_write(&f->rig, 3, 200);
+    make(f);
+    for (size_t i = 0; i < 3; i++) {
+        _cleanup_close_ int fd = -1;
+        struct stat st;
+
+        path_of(f, flipped[i], path);
+        assert_int_equal(chmod(path, 0600), 0);
+        fd = open(path, O_RDWR | O_CLOEXEC);
+        assert_int_equal(fstat(fd, &st), 0);
+        for (off_t at = 0; at<st.st_size; at += st.st_size> 4096 ? 97 : 1) {
+            uint8_t byte;
+            uint8_t other;
+
+            assert_int_equal(pread(fd, &byte, 1, at), 1);
+            other = byte ^ 0x02;
+            assert_int_equal(pwrite(fd, &other, 1, at), 1);
+            if (snapshot_check(f->dir, &facts, NULL) == 0) {
+                /* Blanks between the members of JSON are no content. */
+                if (byte != ' ' && byte != '\n') {
+                    fail_msg("%s: byte %lld was flipped and taken", flipped[i], (long long)at);
+                }
+            }
+            assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        }
+    }
+    assert_int_equal(snapshot_check(f->dir, &facts, NULL), 0);
+    for (size_t i = 0; i < 5; i++) {
+        path_of(f, all[i], path);
+        (void)snprintf(aside, sizeof(aside), "%s.aside", path);
+        assert_int_equal(rename(path, aside), 0);
+        assert_true(snapshot_check(f->dir, &facts, NULL) < 0);
+        assert_int_equal(rename(aside, path), 0);
+    }
+    assert_int_equal(snapshot_check(f->dir, &facts, NULL), 0);
+    path_of(f, "disk.img", path);
+    assert_int_equal(truncate(path, 1), 0);
+    assert_true(snapshot_check(f->dir, &facts, NULL) < 0);
+}
+
+static void test_what_was_interrupted_goes(void **state)
+{
+    struct fixture *f = *state;
+    struct snapshot_sizes sizes;
+
+    assert_int_equal(capture(f, 0, &sizes, NULL), 0); /* and no commit */
+    make(f);
+    assert_int_equal(snapshot_check(f->dir, &facts, NULL), 0);
+    assert_int_equal(snapshot_disown(f->dir), 0);
+    assert_false(snapshot_exists(f->dir));
+    make(f);
+    assert_int_equal(snapshot_remove(f->dir), 0);
+    assert_int_equal(snapshot_remove(f->dir), 0);
+    assert_false(snapshot_has_parts(f->dir));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_memory_comes_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_image_outlives_its_base, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_full_disk_is_found_before_it_is_full, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_another_environment_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_damage_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_interrupted_goes, set_up, tear_down),
+    };
+
+    /* What a process maps is shown to root only. */
+    return geteuid() != 0 ? 77 : cmocka_run_group_tests(tests, NULL, NULL);
+}

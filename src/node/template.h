@@ -1,0 +1,36 @@
+/* Templates on disk: `<volume>/templates/<name>/<version>/` with disk.img and template.json, and a
+ * symbolic link `current`. Reading one is a few small files; done on the loop. */
+#pragma once
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "node/sandbox.h"
+
+struct template_info {
+    char name[SANDBOX_TEMPLATE_SIZE];
+    char version[ID_SIZE];
+    unsigned int vcpus;
+    unsigned int memory_mib;
+    unsigned int disk_mib;
+    char user[64];
+    char built_at[32];
+};
+
+/* Loads one; version NULL or "": the current one. not_found with resource "template" for a name or
+ * version that does not exist, internal for a damaged one. */
+int template_load(const char *volume,
+                  const char *name,
+                  const char *version,
+                  struct template_info *ret,
+                  struct error *err) _must_check_;
+/* The commands that warm a sandbox up under emulation: array of argv arrays, new reference; the
+ * built-in list when the template has none. NULL for lack of memory. */
+json_t *template_prime_list(const char *volume, const char *name, const char *version);
+/* {"name", "version", …} of each template's current version, by name; new reference. */
+json_t *template_list(const char *volume);
+/* "<volume>/templates/<name>/<version>/disk.img" */
+int template_disk_path(const char *volume, const struct template_info *t, char *out, size_t size)
+    _must_check_;
+/* Whether text may be a template's name: [a-z0-9][a-z0-9._-]{0,62}. */
+bool template_name_is_valid(const char *text);

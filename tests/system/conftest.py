@@ -1,0 +1,80 @@
+"""Fixtures. One installation serves the whole session; what must disturb others has its own."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from harness.installation import Installation  # noqa: E402
+
+
+def pytest_configure(config):
+    if os.geteuid() != 0:
+        raise pytest.UsageError("the system tests make network namespaces and cgroups: run as root")
+    config.addinivalue_line("markers", "last: runs after all others of its session")
+
+
+def pytest_collection_modifyitems(items):
+    # Conformance coverage and the leak check look back at everything before them.
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and "installation" in item.fixturenames and call.when == "call":
+        report.sections.append(("logs of the installation", item.funcargs["installation"].log_tail()))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says loudly what was skipped, and gives the counts in the form that `make check` adds up."""
+    stats = terminalreporter.stats
+    for report in stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        terminalreporter.write_line(f"NOT TESTED: {report.nodeid}: {reason}", red=True)
+    count = {name: len(stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
+    terminalreporter.write_line(
+        f"system: {count['passed']} passed, {count['failed'] + count['error']} failed, {count['skipped']} skipped")
+
+
+@pytest.fixture(scope="session")
+def installation():
+    made = Installation("spt", uid_first=1_200_000, volume_gib=6, node__warm_pools="base=3",
+                        node__prepared_pool=2)
+    made.prepare()
+    made.up()
+    yield made
+    # The leak check has ended it already, unless it was not selected.
+    if made.config.exists():
+        made.remove()
+
+
+@pytest.fixture
+def api(installation):
+    yield installation.api
+    installation.api.close()
+
+
+@pytest.fixture
+def sandboxes(installation):
+    """Creates sandboxes that are deleted after the test."""
+    made = []
+
+    def create(**body):
+        sandbox = installation.api.create(**body)
+        made.append(sandbox["id"])
+        return sandbox
+
+    yield create
+    for sandbox_id in made:
+        installation.api.expect((200, 404), "DELETE", f"/v1/sandboxes/{sandbox_id}", query={"wait": 60})
+
+
+@pytest.fixture(scope="session")
+def shared(installation):
+    """A sandbox for tests that leave no trace in it."""
+    return installation.api.create(name="shared", metadata={"of": "tests"})["id"]

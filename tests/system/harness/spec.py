@@ -1,0 +1,103 @@
+"""The OpenAPI document, and whether an answer is what it promises."""
+
+import json
+import pathlib
+import re
+
+from . import schema
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "src" / "api" / "openapi.json"
+REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+
+
+class Spec:
+    def __init__(self, path=DOCUMENT):
+        self.document = json.loads(path.read_text(encoding="utf-8"))
+        self.routes = []
+        for template, item in self.document["paths"].items():
+            pattern = re.compile("^" + re.sub(r"\{[^}]+\}", "[^/]+", template) + "$")
+            self.routes.append((pattern, template, item))
+        # Which (operation, status, code) were seen: the coverage of the document by the tests.
+        self.seen = set()
+
+    def resolve(self, node):
+        return schema.resolve(self.document, node)
+
+    def find(self, method, path):
+        """(template, operation) for a request; (template, None) when the path lacks the method."""
+        for pattern, template, item in sorted(self.routes, key=lambda r: "{" in r[1]):
+            if pattern.match(path):
+                return template, item.get(method.lower())
+        return None, None
+
+    def check(self, method, path, status, headers, body):
+        """Raises when the answer is not one that the document describes."""
+        path = path.partition("?")[0]
+        label = f"{method} {path} -> {status}"
+        names = {name.lower(): value for name, value in headers.items()}
+        assert REQUEST_ID.match(names.get("x-request-id", "")), f"{label}: no X-Request-Id"
+        template, operation = self.find(method, path)
+        if method == "HEAD":
+            assert not body, f"{label}: a HEAD answer has a body"
+            if operation and status < 400:
+                self.check_headers(label, self.resolve(operation["responses"][str(status)]), names)
+                self.seen.add((operation["operationId"], status, None))
+            return
+        if status >= 400:
+            self.check_error(label, operation, template, status, names, body)
+            return
+        assert operation, f"{label}: the document has no such operation"
+        response = self.resolve(operation["responses"].get(str(status)))
+        assert response, f"{label}: status not documented for {operation['operationId']}"
+        self.seen.add((operation["operationId"], status, None))
+        self.check_headers(label, response, names)
+        self.check_content(label, response, names, body)
+
+    def check_headers(self, label, response, names):
+        for name, header in response.get("headers", {}).items():
+            header = self.resolve(header)
+            value = names.get(name.lower())
+            if value is None:
+                optional = name in ("Idempotency-Replayed",)
+                assert optional, f"{label}: header {name} is missing"
+                continue
+            types = header["schema"].get("type")
+            schema.check(
+                self.document, header["schema"], int(value) if types == "integer" else value,
+                f"{label} header {name}",
+            )
+
+    def check_content(self, label, response, names, body):
+        if "content" not in response:
+            assert not body, f"{label}: a body that the document does not know"
+            return
+        have = names.get("content-type", "").partition(";")[0]
+        media = {name.partition(";")[0]: content for name, content in response["content"].items()}
+        assert have in media, f"{label}: Content-Type {have!r}"
+        if have == "application/json":
+            schema.check(self.document, media[have]["schema"], json.loads(body), label)
+
+    def check_error(self, label, operation, template, status, names, body):
+        assert names.get("content-type", "").startswith("application/json"), f"{label}: {names}"
+        value = json.loads(body)
+        schema.check(self.document, {"$ref": "#/components/schemas/Error"}, value, label)
+        error = value["error"]
+        if "idempotency-replayed" not in names:
+            assert error["request_id"] == names["x-request-id"], f"{label}: two request ids"
+        if status in (429, 503):
+            assert int(names["retry-after"]) >= 1, f"{label}: Retry-After"
+        if error["code"] == "invalid_request":
+            assert error["details"].get("field") or error["details"].get("errno"), (
+                f"{label}: names no field: {error}")
+        if status == 405:
+            assert template and names.get("allow"), f"{label}: Allow"
+            return
+        if not operation:
+            return
+        response = self.resolve(operation["responses"].get(str(status)))
+        assert response, f"{label}: not documented for {operation['operationId']}: {error}"
+        codes = response["content"]["application/json"]["examples"]
+        assert error["code"] in codes, (
+            f"{label}: code {error['code']} not documented for {operation['operationId']}")
+        self.seen.add((operation["operationId"], status, error["code"]))

@@ -1,0 +1,153 @@
+"""A guest at its worst: floods of output, of processes, of sessions. The daemons stay small and answer."""
+
+import pytest
+
+from harness import machine, poll
+from harness.attach import Attached
+from harness.files import Files
+
+
+def mib(installation):
+    total = 0
+    for program in ("space-node", "space-api"):
+        total += int(machine.status(installation.daemon(program))["RssAnon"].split()[0]) / 1024
+    return total
+
+
+@pytest.fixture
+def box(sandboxes):
+    return sandboxes()["id"]
+
+
+def test_a_flood_of_output_keeps_the_daemons_small(api, installation, box):
+    before = mib(installation)
+    process, session = api.start(box, "yes 'a line of a flood that nobody asked for'", timeout_seconds=300)
+    path = f"/v1/sandboxes/{box}/processes/{process['id']}"
+    with Attached(api, session["id"]) as lazy, api.events(session["id"]):
+        lazy.next_event("process_started")
+        # Two hundred megabytes later, with readers that read nothing:
+        poll.until(lambda: total(api, session) > 200_000_000, 240, "the flood flows", every=0.5)
+        assert mib(installation) - before < 24, (before, mib(installation))
+        assert api.check_output(box, ["echo", "served"], timeout_seconds=60) == "served\n"
+        assert api.post(f"{path}/kill")["killed"] is True
+    result = api.result(box, process["id"])
+    assert result["signal"] == "SIGKILL" and result["stdout_omitted_bytes"] > 100_000_000
+
+
+def total(api, session):
+    answer = api.ask("GET", f"/v1/sessions/{session['id']}/output", query={"stream": "stdout", "limit": 1, "offset": 0})
+    if answer.status == 200:
+        return 0
+    with api.events(session["id"], tail_bytes=1) as events:
+        for event in events:
+            if event["event"] == "output":
+                return event["data"]["offset"]
+    return 0
+
+
+def test_lines_of_a_megabyte_and_binary_output(api, box):
+    _, session = api.start(box, "for i in 1 2 3 4; do head -c 1048576 /dev/zero | tr '\\0' $i; echo; done; head -c 100000 /dev/urandom > r; cat r")
+    data = api.output(session["id"])
+    assert data[:4 * 1048577] == b"".join(b"%d" % i * 1048576 + b"\n" for i in range(1, 5))
+    assert data[4 * 1048577:] == Files(api, box).read("r")
+
+
+def test_a_fork_bomb_is_outlived(api, box):
+    process, _ = api.start(box, "bomb() { bomb | bomb & }; bomb; sleep 4740", timeout_seconds=120)
+    path = f"/v1/sandboxes/{box}/processes/{process['id']}"
+    poll.until(lambda: len(Files(api, box).list("/proc", limit=1000)["items"]) > 400, 60, "it explodes")
+    # Files and signals do not depend on a free process slot.
+    Files(api, box).put("through", b"the storm")
+    assert Files(api, box).read("through") == b"the storm"
+    assert api.post(f"{path}/kill")["killed"] is True
+    poll.until(lambda: api.run(box, ["true"], timeout_seconds=30)["exit_code"] == 0, 90, "commands run again")
+    left = int(api.check_output(box, "pgrep -c bash || true"))
+    assert left < 10
+
+
+# Children that only wait, and hold no output open.
+MANY = r"""
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int made = 0, wanted = atoi(argv[argc - 1]);
+    for (pid_t pid = 0; made < wanted && (pid = fork()) >= 0; made++) {
+        if (pid == 0) {
+            for (int fd = 0; fd < 3; fd++)
+                close(fd);
+            for (;;)
+                pause();
+        }
+    }
+    printf("%d %s\n", made, made < wanted ? strerror(errno) : "all");
+    fflush(stdout);
+    while (made < wanted)
+        pause();
+}
+"""
+
+
+def test_ten_thousand_processes(api, installation, sandboxes):
+    # One process for each half MiB is what a sandbox may have.
+    box = sandboxes(memory_mib=5632)["id"]
+    before = mib(installation)
+    Files(api, box).put("many.c", MANY.encode())
+    api.check_output(box, "gcc -O1 -static -o many many.c", timeout_seconds=60)
+    many, _ = api.start(box, ["./many", "10000"])
+    assert api.result(box, many["id"], wait=200)["stdout"] == "10000 all\n"
+    # All of it still works.
+    assert api.check_output(box, ["echo", "alive"]) == "alive\n"
+    assert api.process(box, many["id"])["state"] == "exited"
+    assert int(api.check_output(box, "ls /proc | grep -c '^[0-9]'")) > 10_000
+    assert api.get(f"/v1/sandboxes/{box}/ports")["items"] == []
+    assert Files(api, box).stat("/etc/hosts")["type"] == "file"
+    poll.until(lambda: api.get(f"/v1/sandboxes/{box}/metrics")["items"][-1]["processes"] >= 10_000, 20, "they are counted")
+    # Up to the limit and beyond: who has too many is told so, and so is a new command. Files need no room.
+    more, session = api.start(box, ["./many", "30000"])
+    said = api.expect(200, "GET", f"/v1/sessions/{session['id']}/output", query={"stream": "stdout", "offset": 0, "wait": 200}).body
+    assert said.endswith(b" Resource temporarily unavailable\n"), said
+    answer = api.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]})
+    assert (answer.status, answer.code) == (503, "service_unavailable") and b"could not start the command" in answer.body, answer
+    assert Files(api, box).read("many.c") == MANY.encode()
+    for process in (more, many):
+        assert api.post(f"/v1/sandboxes/{box}/processes/{process['id']}/kill")["killed"] is True
+    poll.until(lambda: int(api.check_output(box, "ls /proc | grep -c '^[0-9]'")) < 500, 30, "they are gone")
+    assert mib(installation) - before < 24, (before, mib(installation))
+
+
+def test_the_quota_of_running_commands(api, installation):
+    from harness.installation import Installation
+    made = Installation("sptq", uid_first=1_600_000, volume_gib=5, node__warm_pools="base=1", node__max_processes=5,
+                        node__max_attached=3, node__spool_total_mib=2, node__spool_bytes=1 << 20)
+    made.prepare()
+    made.up()
+    try:
+        mine = made.api
+        box = mine.create()["id"]
+        running = [mine.start(box, ["sleep", "4741"]) for _ in range(5)]
+        answer = mine.ask("POST", f"/v1/sandboxes/{box}/commands", {"argv": ["true"]})
+        assert (answer.status, answer.code) == (409, "limit_exceeded") and answer.details["limit"] == "node.max_processes", answer
+        mine.post(f"/v1/sandboxes/{box}/processes/{running[0][0]['id']}/kill")
+        assert mine.run(box, ["true"])["exit_code"] == 0
+        session = running[1][1]["id"]
+        attached = [Attached(mine, session) for _ in range(3)]
+        answer = mine.ask("GET", f"/v1/sessions/{session}/events", check=False)
+        assert (answer.status, answer.code) == (409, "limit_exceeded") and answer.details["limit"] == "node.max_attached", answer
+        for one in attached:
+            one.drop()
+        poll.until(lambda: Attached(mine, session).drop() is None, 10, "there is room again")
+        # The oldest ended session makes room in the spools.
+        first, first_session = mine.start(box, "head -c 1000000 /dev/zero")
+        mine.result(box, first["id"])
+        for _ in range(3):
+            later, later_session = mine.start(box, "head -c 1000000 /dev/zero")
+            mine.result(box, later["id"])
+        assert len(mine.output(later_session["id"])) == 1_000_000
+        assert mine.ask("GET", f"/v1/sessions/{first_session['id']}/output", query={"stream": "stdout", "offset": 0}).status == 410
+        mine.close()
+    finally:
+        made.remove()

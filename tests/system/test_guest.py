@@ -1,0 +1,175 @@
+"""Inside a sandbox: the base template, identity, kernel, no way out."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from harness import machine, poll
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen(installation):
+    """A sandbox whose VMM is stopped, and a command that asks it: its deadline passes meanwhile."""
+    api = installation.api.as_key(installation.key)
+    sandbox = api.create()["id"]
+    pid = installation.vmm_of(sandbox)
+    os.kill(pid, signal.SIGSTOP)
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(
+        api.ask("POST", f"/v1/sandboxes/{sandbox}/run", {"argv": ["true"], "timeout_seconds": 2})))
+    asking.start()
+    yield sandbox, pid, asking, answers
+    api.expect((200, 404), "DELETE", f"/v1/sandboxes/{sandbox}", query={"wait": 60})
+
+
+@pytest.fixture(scope="module")
+def pair(installation):
+    """Two sandboxes, whichever way they were made."""
+    api = installation.api
+    made = [api.create(name="twin-a"), api.create(name="twin-b")]
+    yield made
+    for sandbox in made:
+        api.delete(sandbox["id"])
+
+
+def each(api, pair, command, **more):
+    return [api.check_output(s["id"], command, **more) for s in pair]
+
+
+class TestIdentity:
+    @pytest.mark.parametrize("command", [
+        "cat /etc/machine-id", "cat /proc/sys/kernel/random/boot_id", "cat /proc/sys/kernel/random/uuid",
+        "head -c 32 /dev/urandom | xxd -p -c 99", "python3 -c 'import secrets; print(secrets.token_hex(32))'",
+        "python3 -c 'import random; print(random.getrandbits(256))'", "openssl rand -hex 32", "mktemp -u",
+    ])
+    def test_two_sandboxes_share_no_randomness(self, api, pair, command):
+        first, second = each(api, pair, command)
+        assert first != second and len(first) > 10
+
+    def test_many_sandboxes_share_no_ids(self, installation):
+        api = installation.api
+        seen = []
+        for _ in range(6):
+            result = api.post("/v1/run", {"template": "base", "shell":
+                              "cat /etc/machine-id /proc/sys/kernel/random/boot_id; python3 -c "
+                              "'import secrets,uuid; print(secrets.token_hex(16)); print(uuid.uuid4())'"})
+            seen += result["stdout"].split()
+        assert len(set(seen)) == 24
+
+    def test_the_hostname_is_the_sandbox(self, api, pair, sandboxes):
+        assert each(api, pair, "hostname; hostname -f >/dev/null; cat /etc/hostname") == ["twin-a\ntwin-a\n", "twin-b\ntwin-b\n"]
+        unnamed = sandboxes()
+        assert api.check_output(unnamed["id"], "hostname") == unnamed["id"] + "\n"
+        assert api.run(unnamed["id"], "sudo true")["stderr"] == ""
+
+    def test_the_clock_is_right(self, api, pair):
+        for sandbox in pair:
+            before = time.time()
+            guest = float(api.check_output(sandbox["id"], "date +%s.%N"))
+            assert before - 0.5 <= guest <= time.time() + 0.5
+
+    def test_no_rehearsal_is_to_be_seen(self, api, pair):
+        for sandbox in pair:
+            files = api.check_output(sandbox["id"], "find /tmp /home/user /var/tmp -newermt '2000-01-01' -not -path '*/.*' "
+                                                     "-mindepth 1 -printf '%p\\n'", user="root")
+            assert files == "", files
+            assert api.check_output(sandbox["id"], "ps -eo args= | grep -vE '^\\[|^ps|grep|bash -c|/init' || true") == ""
+            assert api.check_output(sandbox["id"], "ls /home/user/.bash_history /root/.bash_history 2>/dev/null || true") == ""
+
+    def test_no_stored_seed(self, api, pair):
+        assert api.check_output(pair[0]["id"], "find /var/lib -name 'random-seed*'", user="root") == ""
+        assert api.check_output(pair[0]["id"], "ls /etc/ssh/ssh_host_* 2>/dev/null || true") == ""
+
+
+class TestTemplate:
+    def test_it_is_debian_12_with_a_kernel_of_its_own(self, api, shared):
+        assert api.check_output(shared, ". /etc/os-release; echo $VERSION_ID") == "12\n"
+        assert api.check_output(shared, "uname -r").strip() != os.uname().release
+        assert "space" in api.check_output(shared, "readlink -f /proc/1/exe || true; cat /proc/1/comm", user="root") \
+            or api.check_output(shared, "cat /proc/1/comm")
+
+    @pytest.mark.parametrize("tool", [
+        "python3", "pip", "git", "curl", "gcc", "make", "sudo", "jq", "rg", "tar", "xz", "zstd", "unzip", "tmux", "vim",
+        "sqlite3", "openssl", "strace", "less", "wget", "rsync", "bash",
+    ])
+    def test_tools_are_there(self, api, shared, tool):
+        assert api.run(shared, ["which", tool])["exit_code"] == 0
+
+    def test_python_makes_environments(self, api, sandboxes):
+        sandbox = sandboxes()["id"]
+        # Without pip, which is slow under emulation; that it could be had is seen by ensurepip's wheel.
+        api.check_output(sandbox, "python3 -m venv --without-pip env && env/bin/python -c 'import ssl, sqlite3, ctypes' && "
+                                  "python3 -c 'import ensurepip; ensurepip.version()' && python3 -m pip --version",
+                         timeout_seconds=120)
+
+    def test_a_c_program_builds_and_runs(self, api, sandboxes):
+        sandbox = sandboxes()["id"]
+        code = "printf '#include <stdio.h>\\nint main(void){puts(\"built\");}' > a.c && gcc -O2 -o a a.c && ./a"
+        assert api.check_output(sandbox, code, timeout_seconds=120) == "built\n"
+
+    def test_git_works_offline(self, api, sandboxes):
+        sandbox = sandboxes()["id"]
+        code = "git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x && git log --oneline | wc -l"
+        assert api.check_output(sandbox, code, timeout_seconds=60) == "1\n"
+
+    def test_the_user_and_sudo(self, api, shared):
+        assert api.check_output(shared, "id -u; id -un; sudo -n id -u") == "1000\nuser\n0\n"
+
+    def test_root_owns_the_whole_guest(self, api, sandboxes):
+        sandbox = sandboxes()["id"]
+        api.check_output(sandbox, "mount -t tmpfs t /mnt && echo x > /mnt/y && sysctl -q vm.swappiness=10 && "
+                                  "unshare -n true && umount /mnt", user="root")
+
+    def test_ca_certificates_are_there(self, api, shared):
+        assert int(api.check_output(shared, "grep -c BEGIN /etc/ssl/certs/ca-certificates.crt")) > 50
+
+    def test_the_greeting_says_that_there_is_no_network(self, api, shared):
+        assert "network" in api.check_output(shared, ["cat", "/etc/motd"])
+
+    def test_the_package_list_is_recorded(self, installation):
+        current = installation.data / "volume/templates/base/current"
+        listed = (current / "packages.txt").read_text(encoding="utf-8")
+        assert "python3" in listed and "gcc" in listed
+
+    def test_the_disk_keeps_what_is_written(self, api, sandboxes):
+        sandbox = sandboxes()["id"]
+        api.check_output(sandbox, "dd if=/dev/urandom of=f bs=1M count=64 status=none; sync; sha256sum f > s; "
+                                  "sudo sh -c 'echo 3 > /proc/sys/vm/drop_caches'; sha256sum -c s", timeout_seconds=120)
+
+
+class TestNoWayOut:
+    def test_no_address_but_loopback_answers(self, api, shared):
+        assert api.check_output(shared, "ip -o link | awk -F': ' '{print $2}' | sort").split() == ["eth0", "lo"]
+        for command in ("ping -c 1 -W 1 1.1.1.1", "timeout 3 bash -c '</dev/tcp/10.0.0.1/80'", "timeout 3 getent hosts debian.org",
+                        "timeout 5 curl -sS -m 3 http://192.168.0.1/", "timeout 3 bash -c 'echo x > /dev/udp/8.8.8.8/53'; exit 1"):
+            assert api.run(shared, command)["exit_code"] != 0, command
+
+    def test_not_even_for_root_with_addresses_of_its_own(self, api, sandboxes):
+        sandbox = sandboxes()["id"]
+        api.run(sandbox, "ip link set eth0 up; ip addr add 10.1.1.2/8 dev eth0; ip route add default via 10.1.1.1", user="root")
+        for address in ("10.1.1.1", "127.0.0.1:8700", "169.254.169.254", "172.17.0.1"):
+            host, _, port = address.partition(":")
+            assert api.run(sandbox, f"timeout 3 bash -c '</dev/tcp/{host}/{port or 80}'", user="root")["exit_code"] != 0, address
+
+    def test_the_host_is_not_reachable_from_the_netns(self, installation, shared):
+        # The tap's host side lives in a namespace that has loopback and that tap, nothing else.
+        names = [n for n in machine.network_namespaces() if n.startswith(f"{installation.name}-")]
+        assert names
+        for name in names:
+            links = [line.split(": ")[1].split("@")[0] for line in
+                     machine.output("ip", "-n", name, "-o", "link").splitlines()]
+            assert set(links) <= {"lo", "tap0"}, (name, links)
+            assert "default" not in machine.output("ip", "-n", name, "route")
+
+
+def test_a_guest_that_answers_nothing_fails_within_its_deadline(api, frozen):
+    sandbox, pid, asking, answers = frozen
+    asking.join(90)
+    assert answers and answers[0].status in (409, 504), answers
+    record = poll.until(lambda: api.sandbox(sandbox) if api.sandbox(sandbox)["state_reason"] else None, 10, "the record says why")
+    assert (record["state"], record["state_reason"]["code"]) == ("error", "agent_timeout"), record
+    api.delete(sandbox)
+    assert not machine.is_alive(pid)

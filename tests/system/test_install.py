@@ -1,0 +1,107 @@
+"""tools/install and tools/uninstall, on a build of one file."""
+
+import subprocess
+
+import pytest
+
+from harness import machine
+from harness.installation import ROOT, WORK
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    source = tmp_path_factory.mktemp("source")
+    (source / "meson.build").write_text("project('one')\ninstall_data('one.txt', install_dir: 'share/space')\n", encoding="ascii")
+    (source / "one.txt").write_text("one\n", encoding="ascii")
+    machine.output("meson", "setup", str(source / "build"), str(source), "--prefix", "/opt/space-test")
+    return source / "build"
+
+
+def install(build, prefix, dest):
+    return subprocess.run([ROOT / "tools/install"], capture_output=True, text=True, check=False,
+                          env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "BUILD": str(build), "PREFIX": prefix, "DESTDIR": str(dest)})
+
+
+def files(top):
+    return {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()}
+
+
+def test_everything_goes_below_the_prefix_and_is_recorded(build, tmp_path):
+    done = install(build, "/opt/space-test/", tmp_path)
+    assert done.returncode == 0, done.stderr
+    share = tmp_path / "opt/space-test/share/space"
+    assert (share / "one.txt").read_text(encoding="ascii") == "one\n"
+    assert {path.split("/")[1] for path in files(tmp_path)} == {"space-test"}
+    recorded = (share / "manifest").read_text(encoding="ascii").splitlines()
+    assert {path.lstrip("/") for path in recorded} == files(tmp_path)
+
+
+def test_another_prefix_than_the_configured_one_is_refused_with_the_remedy(build, tmp_path):
+    done = install(build, "/opt/elsewhere", tmp_path)
+    assert done.returncode == 1 and not files(tmp_path)
+    assert f"{build} is configured for the prefix /opt/space-test, not /opt/elsewhere" in done.stderr
+    assert f"make install BUILD={build} PREFIX=/opt/elsewhere" in done.stderr
+
+
+def uninstall(**variables):
+    return subprocess.run([ROOT / "tools/uninstall"], capture_output=True, text=True, check=True, env={
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **{name: str(value) for name, value in variables.items()}}).stdout
+
+
+@pytest.fixture
+def staged(build, tmp_path):
+    done = install(build, "/opt/space-test", tmp_path)
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def test_installing_again_leaves_files_alone_and_drops_what_is_no_more(build, staged):
+    share = staged / "opt/space-test/share/space"
+    manifest = share / "manifest"
+    before = {name: (staged / name).stat().st_ino for name in files(staged)}
+    old = share / "of-an-earlier-version"
+    old.touch()
+    with manifest.open("a", encoding="ascii") as more:
+        more.write(f"/opt/space-test/share/space/{old.name}\n")
+    assert install(build, "/opt/space-test", staged).returncode == 0
+    after = {name: (staged / name).stat().st_ino for name in files(staged)}
+    assert not old.exists() and before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} <= {str(manifest.relative_to(staged))}
+
+
+def test_uninstall_takes_its_own_files_and_no_others(staged):
+    kept = staged / "opt/space-test/bin/of-somebody-else"
+    kept.parent.mkdir(exist_ok=True)
+    kept.touch()
+    uninstall(PREFIX="/opt/space-test", DESTDIR=staged)
+    assert files(staged) == {str(kept.relative_to(staged))}
+    assert not (staged / "opt/space-test/share/space").exists()
+
+
+def test_uninstall_keeps_data_unless_purged(staged):
+    top = WORK / "uninstall"
+    machine.output("rm", "-rf", str(top))
+    (top / "etc").mkdir(parents=True)
+    try:
+        prefix = top / "usr"
+        machine.output("cp", "-a", str(staged / "opt/space-test"), str(prefix))
+        manifest = prefix / "share/space/manifest"
+        manifest.write_text(manifest.read_text(encoding="ascii").replace("/opt/space-test/", f"{prefix}/"), encoding="ascii")
+        data = {name: top / name for name in ("data", "run", "log")}
+        for path in data.values():
+            path.mkdir()
+            (path / "precious").touch()
+        config, key = top / "etc/space.conf", top / "etc/admin.key"
+        key.touch()
+        config.write_text(f"installation = spui\nadmin_key_file = {key}\n" +
+                          "".join(f"{name}_dir = {path}\n" for name, path in data.items()), encoding="ascii")
+
+        said = uninstall(PREFIX=prefix, CONFIG=config)
+        assert f"kept: {data['data']}" in said and "PURGE=yes" in said
+        assert not files(prefix)
+        assert all((path / "precious").exists() for path in data.values()) and key.exists() and config.exists()
+
+        uninstall(PREFIX=prefix, CONFIG=config, PURGE="yes")
+        assert not any(path.exists() for path in (*data.values(), key, config))
+    finally:
+        machine.output("rm", "-rf", str(top))

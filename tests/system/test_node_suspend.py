@@ -1,0 +1,276 @@
+"""Suspend and wake on the node: memory, files, terminals and offsets, damage, full disks, kill -9 at every step."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness import machine, poll
+from harness.node_alone import Node, new_id
+
+COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
+
+
+@pytest.fixture(scope="module")
+def node():
+    made = Node("sus", uid_first=1_300_000, node__warm_pools="base=1", node__prepared_pool=1)
+    made.prepare()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def sandboxes(node):
+    made = []
+
+    def create(**body):
+        made.append(node.create(**body))
+        return made[-1]
+
+    yield create
+    for sandbox in made:
+        node.delete(sandbox)
+
+
+def counted(node, sandbox, session):
+    return node.spool(sandbox, session).decode().split()
+
+
+def is_row(lines):
+    return lines == [str(i) for i in range(1, len(lines) + 1)]
+
+
+class TestSuspend:
+    def test_everything_is_carried_through(self, node, sandboxes):
+        sandbox = sandboxes()
+        node.output(sandbox, "echo before > /home/user/file; head -c 5M /dev/urandom > /home/user/big; "
+                             "sha256sum /home/user/big > /home/user/sum")
+        counter, counting = node.command(sandbox, shell=COUNTER)
+        repl, talking = node.command(sandbox, argv=["python3", "-q"], tty={"cols": 80, "rows": 24, "term": "dumb"})
+        node.write(sandbox, repl, b"kept = 6 * 7\n")
+        poll.until(lambda: node.spool(sandbox, talking).count(b">>> ") >= 2, 120, "the terminal has it")
+        poll.until(lambda: len(counted(node, sandbox, counting)) > 10, 60, "it counts")
+        node.output(sandbox, "echo just before > /home/user/last")  # not synchronised by anybody
+        before = node.get(f"/n1/sandboxes/{sandbox}").json
+        vmms = len(node.installation.vmms())
+        answer = node.suspend(sandbox)
+        assert answer["state"] == "suspended" and answer["reason"] is None
+        assert node.suspend(sandbox)["state"] == "suspended", "already there is success"
+        poll.until(lambda: len(node.installation.vmms()) < vmms or not node.folder(sandbox).joinpath("disk.img").exists(),
+                   30, "the VM is gone")
+        end = len(node.spool(sandbox, counting))
+        assert is_row(counted(node, sandbox, counting)), "output can be read while it is suspended"
+        refused = node.ask("POST", f"/n1/sandboxes/{sandbox}/run",
+                           {"shell": "true", "process_id": new_id("pr", sandbox), "session_id": new_id("se", sandbox)})
+        assert refused.status == 409 and refused.json["error"]["details"]["state"] == "suspended"
+        time.sleep(1)
+        assert len(node.spool(sandbox, counting)) == end
+
+        answer = node.wake(sandbox)
+        assert answer["state"] == "running"
+        assert answer["identity"]["epoch"] == before["identity"]["epoch"] + 1
+        assert all(answer["identity"][part] for part in ("entropy", "clock", "hostname", "machine_id", "tokens"))
+        poll.until(lambda: len(node.spool(sandbox, counting)) > end + 20, 60, "it counts on")
+        assert is_row(counted(node, sandbox, counting)), "not a line lost or twice"
+        assert node.output(sandbox, "cat /home/user/file /home/user/last") == "before\njust before\n"
+        assert "OK" in node.output(sandbox, "sha256sum -c /home/user/sum")
+        node.write(sandbox, repl, b"print('kept', kept)\n")
+        poll.until(lambda: b"kept 42" in node.spool(sandbox, talking), 60, "the terminal goes on")
+        node.expect(200, "POST", f"/n1/sandboxes/{sandbox}/processes/{counter}/kill")
+        assert not node.folder(sandbox).joinpath("suspended").exists() or poll.until(
+            lambda: not node.folder(sandbox).joinpath("suspended").exists(), 30, "the snapshot is removed")
+
+    def test_the_clock_is_right_and_randomness_is_new(self, node, sandboxes):
+        sandbox = sandboxes()
+        ids = [node.output(sandbox, "cat /proc/sys/kernel/random/boot_id /etc/machine-id; hostname")]
+        node.suspend(sandbox)
+        time.sleep(3)
+        node.wake(sandbox)
+        before = time.time()
+        guest = float(node.output(sandbox, "date +%s.%N"))
+        assert before - 0.05 < guest < time.time() + 0.05
+        ids.append(node.output(sandbox, "cat /proc/sys/kernel/random/boot_id /etc/machine-id; hostname"))
+        (boot1, machine1, host1), (boot2, machine2, host2) = (text.split() for text in ids)
+        assert boot1 != boot2, "who asks sees that it was restored"
+        assert (machine1, host1) == (machine2, host2), "it is the same machine"
+
+    def test_a_paused_one_can_be_suspended(self, node, sandboxes):
+        sandbox = sandboxes()
+        _, session = node.command(sandbox, shell=COUNTER)
+        poll.until(lambda: len(counted(node, sandbox, session)) > 3, 60, "it counts")
+        node.expect(200, "POST", f"/n1/sandboxes/{sandbox}/pause")
+        assert node.suspend(sandbox)["state"] == "suspended"
+        node.wake(sandbox)
+        end = len(node.spool(sandbox, session))
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert is_row(counted(node, sandbox, session))
+
+    def test_a_limit_of_time_stands_still(self, node, sandboxes):
+        sandbox = sandboxes()
+        result = []
+        worker = threading.Thread(target=lambda: result.append(node.run(sandbox, "sleep 2; echo done", timeout_seconds=6)))
+        worker.start()
+        poll.until(lambda: node.get(f"/n1/sandboxes/{sandbox}/processes").json["items"], 60, "it runs")
+        node.suspend(sandbox)
+        time.sleep(6)
+        node.wake(sandbox)
+        worker.join(120)
+        assert result[0]["stdout"] == "done\n" and not result[0]["timed_out"], result
+
+    def test_many_times_costs_the_same(self, node, sandboxes):
+        sandbox = sandboxes()
+        sizes = []
+        for _ in range(8):
+            node.suspend(sandbox)
+            sizes.append((node.folder(sandbox) / "suspended/memory").stat().st_size)
+            node.wake(sandbox)
+        assert node.output(sandbox, "echo alive") == "alive\n"
+        assert sizes[-1] < 1.5 * sizes[1] + 4_000_000, sizes
+
+    def test_states_that_refuse(self, node, sandboxes):
+        sandbox = sandboxes()
+        node.suspend(sandbox)
+        refused = node.ask("POST", f"/n1/sandboxes/{sandbox}/pause")
+        assert refused.status == 409 and refused.json["error"]["details"]["state"] == "suspended"
+        assert refused.json["sandbox"]["state"] == "suspended"
+        assert node.get(f"/n1/sandboxes/{sandbox}/files?path=/etc/hostname").status == 409
+        assert node.get(f"/n1/sandboxes/{sandbox}/console").status == 200
+
+    def test_delete_in_every_state(self, node):
+        for prepare in (lambda s: node.suspend(s),
+                        lambda s: threading.Thread(target=node.ask, args=("POST", f"/n1/sandboxes/{s}/suspend")).start(),
+                        lambda s: (node.suspend(s), threading.Thread(
+                            target=node.ask, args=("POST", f"/n1/sandboxes/{s}/wake")).start())):
+            sandbox = node.create()
+            prepare(sandbox)
+            node.delete(sandbox)
+            assert not node.folder(sandbox).exists()
+            assert node.get(f"/n1/sandboxes/{sandbox}").status == 404
+
+
+class TestDamage:
+    @pytest.mark.parametrize("name", ["memory", "state", "snapshot.json"])
+    def test_a_damaged_snapshot_is_refused_and_kept(self, node, sandboxes, name):
+        sandbox = sandboxes()
+        node.suspend(sandbox)
+        path = node.folder(sandbox) / "suspended" / name
+        good = path.read_bytes()
+        bad = bytearray(good)
+        bad[len(bad) // 2] ^= 1
+        path.write_bytes(bad)
+        vmms = node.installation.vmms()
+        refused = node.ask("POST", f"/n1/sandboxes/{sandbox}/wake")
+        assert refused.status == 500 and "damaged" in refused.json["error"]["message"], refused.body
+        assert refused.json["sandbox"]["state"] == "suspended"
+        assert not set(node.installation.vmms()) - set(vmms), "no VM was started for it"
+        path.write_bytes(good[:-1])
+        assert node.ask("POST", f"/n1/sandboxes/{sandbox}/wake").status == 500
+        path.write_bytes(good)
+        assert node.wake(sandbox)["state"] == "running"
+
+    def test_a_full_disk_leaves_it_running(self, node, sandboxes):
+        sandbox = sandboxes()
+        _, session = node.command(sandbox, shell=COUNTER)
+        poll.until(lambda: len(counted(node, sandbox, session)) > 3, 60, "it counts")
+        volume = node.installation.data / "volume"
+        filler = volume / "filler"
+        free = os.statvfs(volume).f_bavail * os.statvfs(volume).f_frsize
+        subprocess.run(["fallocate", "-l", str(free - 40 * 1048576), str(filler)], check=True)
+        try:
+            refused = node.ask("POST", f"/n1/sandboxes/{sandbox}/suspend")
+            assert refused.status == 507, refused.body
+            assert refused.json["error"]["code"] == "storage_full" and refused.json["sandbox"]["state"] == "running"
+        finally:
+            filler.unlink()
+        end = len(node.spool(sandbox, session))
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert is_row(counted(node, sandbox, session))
+        assert node.suspend(sandbox)["state"] == "suspended"
+
+
+@pytest.fixture(scope="class")
+def counting(node):
+    sandbox = node.create()
+    _, session = node.command(sandbox, shell=COUNTER)
+    poll.until(lambda: len(counted(node, sandbox, session)) > 3, 60, "it counts")
+    yield sandbox, session
+    node.delete(sandbox)
+
+
+class TestRestarts:
+    def test_suspended_ones_survive_a_restart(self, node, sandboxes):
+        sandbox = sandboxes()
+        _, session = node.command(sandbox, shell=COUNTER)
+        poll.until(lambda: len(counted(node, sandbox, session)) > 3, 60, "it counts")
+        node.suspend(sandbox)
+        node.restart()
+        assert node.state(sandbox) == "suspended"
+        assert is_row(counted(node, sandbox, session))
+        node.wake(sandbox)
+        end = len(node.spool(sandbox, session))
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert is_row(counted(node, sandbox, session))
+
+    @pytest.mark.parametrize("verb, step", [("suspend", step) for step in (
+        "suspending", "begun", "captured", "written", "whole", "suspended", "released")] + [
+            ("wake", step) for step in ("waking", "spawned", "moved", "running", "removed")])
+    def test_kill_at_each_step(self, node, counting, verb, step):
+        """kill -9 when a step can be seen in the files: then suspended or running, and nothing is lost."""
+        sandbox, session = counting
+        folder = node.folder(sandbox)
+        slots = node.installation.run_dir / node.installation.name / "vm"
+        if node.state(sandbox) == ("suspended" if verb == "suspend" else "running"):
+            (node.wake if verb == "suspend" else node.suspend)(sandbox)
+        poll.until(lambda: verb == "wake" or not (folder / "suspended").exists(), 30, "the last snapshot is gone")
+        before = set(os.listdir(slots))
+
+        def journal():
+            return json.loads((folder / "journal.json").read_text())["state"]
+
+        is_there = {
+            "suspending": lambda: journal() == "suspending",
+            "begun": lambda: (folder / "suspended.new").exists(),
+            "captured": lambda: (folder / "suspended.new/memory").exists(),
+            "written": lambda: (folder / "suspended.new/snapshot.json").exists() or (folder / "suspended").exists(),
+            "whole": lambda: (folder / "suspended").exists(),
+            "suspended": lambda: journal() == "suspended",
+            "released": lambda: journal() == "suspended" and not (folder / "disk.img").exists(),
+            "waking": lambda: journal() == "waking",
+            "spawned": lambda: journal() == "waking" and set(os.listdir(slots)) - before,
+            "moved": lambda: journal() != "suspended" and (folder / "disk.img").exists(),
+            "running": lambda: journal() == "running",
+            "removed": lambda: journal() == "running" and not (folder / "suspended").exists(),
+        }[step]
+
+        def ask():
+            try:
+                node.ask("POST", f"/n1/sandboxes/{sandbox}/{verb}")
+            except OSError:
+                pass
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        poll.until(is_there, 60, step, every=0.0005)
+        node.kill(signal.SIGKILL)
+        asking.join()
+        found = journal()
+        want = {"running": "running", "suspending": "suspended" if (folder / "suspended").exists() else "running"}.get(
+            found, "suspended")
+        node.start()
+        state = poll.until(lambda: (lambda s: s in ("running", "suspended") and s)(node.state(sandbox)), 60,
+                           "a definite state", every=0.05)
+        assert state == want, (step, found, state)
+        assert is_row(counted(node, sandbox, session))
+        poll.until(lambda: not [p.name for p in folder.iterdir() if p.name.endswith((".new", ".old"))], 30,
+                   "nothing half-made is left")
+        assert (folder / "disk.img").exists() == (state == "running")
+        if state == "suspended":
+            node.wake(sandbox)
+        end = len(node.spool(sandbox, session))
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert is_row(counted(node, sandbox, session)), "not a line lost or twice"
+        print(f"step {verb}/{step}: journal {found}, then {state}")

@@ -1,0 +1,360 @@
+"""A second installation beside the first, with TLS, quotas and a small volume of its own."""
+
+import copy
+import os
+import sqlite3
+import ssl
+import subprocess
+import threading
+
+import pytest
+
+from harness import http, machine, manual, poll
+from harness.installation import Installation
+
+
+@pytest.fixture(scope="module")
+def second(installation):
+    """Beside the session's installation: other names, other ports, other limits."""
+    made = Installation("spu", uid_first=1_300_000, volume_gib=3, node__warm_pools="base=1", node__prepared_pool=0,
+                        node__disk_reserve_mib=256)
+    made.prepare()
+    certificate, key = made.top / "tls.crt", made.top / "tls.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                    "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost",
+                    "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    key.chmod(0o644)
+    made.write_config(api__tls_certificate=certificate, api__tls_key=key, quota__sandboxes=3, quota__vcpus=4,
+                      quota__memory_mib=1536, api__key_rate=1000, api__key_burst=2000, api__header_timeout_ms=1500)
+    made.scheme_tls = http.tls_context(str(certificate))
+    made.up()
+    yield made
+    made.down()
+    made.set_up("volume", "--release")
+    try:
+        poll.until(lambda: not made.leaks(), 10, "nothing is left")
+    finally:
+        left = made.leaks()
+        made.remove_left_overs()
+    assert not left, left
+
+
+@pytest.fixture
+def api2(second):
+    yield second.api
+    for item in second.api.get("/v1/sandboxes", query={"limit": 1000})["items"]:
+        second.api.delete(item["id"])
+    second.api.close()
+
+
+def test_both_work_and_know_nothing_of_each_other(installation, second, api, api2):
+    mine, theirs = api.create(name="same-name"), api2.create(name="same-name")
+    assert api2.ask("GET", f"/v1/sandboxes/{mine['id']}").status == 404
+    assert api.ask("GET", f"/v1/sandboxes/{theirs['id']}").status == 404
+    assert api2.as_key(installation.key).ask("GET", "/v1/sandboxes").status == 401
+    assert api2.check_output(theirs["id"], ["echo", "second"]) == "second\n"
+    assert api.check_output(mine["id"], ["echo", "first"]) == "first\n"
+    api.delete(mine["id"])
+    assert api2.sandbox(theirs["id"])["state"] == "running"
+    assert not set(installation.vmms()) & set(second.vmms())
+
+
+class TestTls:
+    def test_it_is_tls_and_nothing_else(self, second):
+        with ssl.create_default_context(cafile=str(second.top / "tls.crt")).wrap_socket(
+                __import__("socket").create_connection(("127.0.0.1", second.port)), server_hostname="localhost") as raw:
+            assert raw.version() in ("TLSv1.2", "TLSv1.3")
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            assert raw.recv(65536).startswith(b"HTTP/1.1 200")
+        plain = http.Api("127.0.0.1", second.port, second.key, second.spec)
+        with pytest.raises(Exception):
+            plain.ask("GET", "/healthz", check=False, timeout=10)
+
+    def test_old_versions_are_refused(self, second):
+        done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{second.port}", "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"],
+                              input=b"", capture_output=True, check=False, timeout=20)
+        assert b"Cipher is (NONE)" in done.stdout or done.returncode != 0
+
+    def test_streams_work_over_it(self, api2):
+        sandbox = api2.create()["id"]
+        _, session = api2.start(sandbox, "seq 1 50000")
+        assert api2.output(session["id"]) == "".join(f"{i}\n" for i in range(1, 50001)).encode()
+        with api2.events(session["id"]) as events:
+            assert list(events)[-1]["event"] == "process_exited"
+
+
+class TestQuotas:
+    def test_sandboxes(self, api2):
+        for _ in range(3):
+            api2.create(memory_mib=256)
+        answer = api2.ask("POST", "/v1/sandboxes", {"template": "base", "memory_mib": 128})
+        assert (answer.status, answer.code, answer.details["limit"]) == (409, "limit_exceeded", "sandboxes")
+
+    def test_vcpus_and_memory(self, api2):
+        answer = api2.ask("POST", "/v1/sandboxes", {"template": "base", "vcpus": 5})
+        assert (answer.status, answer.code, answer.details["limit"]) == (409, "limit_exceeded", "vcpus")
+        answer = api2.ask("POST", "/v1/sandboxes", {"template": "base", "memory_mib": 2048})
+        assert (answer.status, answer.code, answer.details["limit"]) == (409, "limit_exceeded", "memory_mib")
+
+    def test_at_once_they_are_never_exceeded(self, second, api2):
+        codes = []
+
+        def one():
+            codes.append(second.api.ask("POST", "/v1/sandboxes", {"template": "base", "memory_mib": 256}).status)
+
+        threads = [threading.Thread(target=one) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert sorted(codes) == [201] * 3 + [409] * 7
+
+    def test_they_are_per_key(self, api2):
+        other = api2.post("/v1/keys", {"name": "other", "role": "member"}, status=201)
+        for _ in range(3):
+            api2.create(memory_mib=256)
+        assert api2.as_key(other["key"]).create(memory_mib=256)["state"] == "running"
+        api2.expect(200, "DELETE", f"/v1/keys/{other['id']}")
+
+
+def fill(path, keep_bytes):
+    """Takes the volume's space until keep_bytes are left."""
+    stat = os.statvfs(path.parent)
+    with open(path, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(stat.f_bavail * stat.f_frsize - keep_bytes, 4096))
+
+
+class TestFullDisk:
+    def test_creates_end_at_the_reserve_and_come_back(self, second, api2):
+        sandbox = api2.create()["id"]
+        filler = second.data / "volume" / "filler"
+        fill(filler, 128 << 20)
+        try:
+            answer = poll.until(
+                lambda: (a := api2.ask("POST", "/v1/sandboxes", {"template": "base"})).status != 201 and a, 20, "refused")
+            assert (answer.status, answer.code) == (507, "storage_full"), answer
+            assert api2.check_output(sandbox, ["echo", "still here"]) == "still here\n"
+        finally:
+            filler.unlink()
+        poll.until(lambda: api2.ask("POST", "/v1/sandboxes", {"template": "base"}).status == 201, 20, "creates work again")
+
+    def test_a_guest_on_a_full_host_disk_gets_an_error_and_corrupts_nothing(self, second, api2):
+        sandbox, other = api2.create()["id"], api2.create()["id"]
+        api2.check_output(other, "echo precious > file; sync")
+        filler = second.data / "volume" / "filler"
+        fill(filler, 16 << 20)
+        try:
+            result = api2.run(sandbox, "dd if=/dev/urandom of=big bs=1M count=400 conv=fsync", timeout_seconds=120)
+            assert result["exit_code"] != 0
+            assert api2.get("/v1/sandboxes")["items"]
+        finally:
+            filler.unlink()
+        assert api2.check_output(other, "sudo sh -c 'echo 3 > /proc/sys/vm/drop_caches'; cat file") == "precious\n"
+        api2.delete(sandbox)
+        assert api2.create()["state"] == "running"
+
+
+class TestRestart:
+    def test_a_stop_ends_sandboxes_and_says_so(self, second, api2):
+        sandbox = api2.create()["id"]
+        second.down()
+        second.up()
+        now = api2.sandbox(sandbox)
+        assert (now["state"], now["state_reason"]["code"]) == ("error", "host_restarted")
+        api2.delete(sandbox)
+
+    def test_a_stop_of_the_daemons_alone_keeps_them(self, second, api2):
+        sandbox = api2.create()["id"]
+        process, _ = api2.start(sandbox, "sleep 1; echo same")
+        vmm = second.vmm_of(sandbox)
+        second.cli("down", "--keep-sandboxes")
+        api2.close()
+        assert not second.daemons("space-node") and second.vmm_of(sandbox) == vmm
+        second.up()
+        assert api2.result(sandbox, process["id"])["stdout"] == "same\n"
+        assert api2.sandbox(sandbox)["state"] == "running"
+        api2.delete(sandbox)
+
+    def test_a_changed_limit_is_in_force_after_up(self, second, api2):
+        second.down()
+        second.write_config(api__key_burst=20, api__key_rate=5, api__idle_timeout_ms=1000)
+        second.up()
+        try:
+            with second.api.raw_socket(timeout=30) as raw:
+                raw.sendall((f"POST /v1/run HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {second.key}\r\n"
+                             "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{").encode())
+                ended = b""
+                while piece := raw.recv(65536):  # a socket that stays open is a timeout here
+                    ended += piece
+                assert not ended or ended.startswith(b"HTTP/1.1 4"), ended
+            answers = [second.api.ask("GET", "/v1/templates") for _ in range(40)]
+            refused = [a for a in answers if a.status == 429]
+            assert refused and refused[0].code == "rate_limited" and int(refused[0].headers["Retry-After"]) >= 1
+            poll.until(lambda: second.api.ask("GET", "/v1/templates").status == 200, 10, "served again", every=0.5)
+        finally:
+            second.down()
+            second.write_config(api__key_burst=2000, api__key_rate=1000, api__idle_timeout_ms=75000)
+            second.up()
+
+    def test_capacity_is_refused_with_retry_after(self, second, api2):
+        second.down()
+        second.write_config(node__max_sandboxes=1, node__warm_pools="base=0")
+        second.up()
+        try:
+            api2.create()
+            answer = api2.ask("POST", "/v1/sandboxes", {"template": "base"})
+            assert (answer.status, answer.code) == (503, "capacity_unavailable"), answer
+            assert answer.json["error"]["retryable"] is True
+        finally:
+            second.down()
+            second.write_config(node__max_sandboxes=1000, node__warm_pools="base=1")
+            second.up()
+
+    def test_a_guest_that_does_not_boot_in_time_is_an_error_with_a_reason(self, second, api2):
+        """Of a size that has no base snapshot yet, with a deadline that no boot can meet."""
+        second.down()
+        second.write_config(node__boot_timeout_ms=1000)
+        second.up()
+        try:
+            answer = api2.ask("POST", "/v1/sandboxes", {"template": "base", "memory_mib": 384}, query={"wait": 60})
+            assert answer.status in (500, 504), answer
+            sandbox = api2.sandbox(answer.details["sandbox_id"])
+            assert sandbox["state"] == "error" and sandbox["state_reason"]["code"], sandbox
+            operation = api2.get(f"/v1/operations/{answer.details['operation_id']}")
+            assert operation["state"] == "failed" and operation["error"]["code"] == answer.code
+            api2.delete(sandbox["id"])
+        finally:
+            second.down()
+            second.write_config(node__boot_timeout_ms=120000)
+            second.up()
+
+    def test_memory_admission(self, second, api2):
+        total = int(next(line.split()[1] for line in open("/proc/meminfo", encoding="ascii") if line.startswith("MemTotal"))) // 1024
+        second.down()
+        second.write_config(node__memory_overcommit=100, node__memory_reserve_mib=max(total - 700, 1))
+        second.up()
+        try:
+            answers = [api2.ask("POST", "/v1/sandboxes", {"template": "base", "memory_mib": 512}) for _ in range(2)]
+            assert answers[-1].status == 503 and answers[-1].code == "capacity_unavailable", answers
+        finally:
+            second.down()
+            second.write_config(node__memory_overcommit=400, node__memory_reserve_mib=0)
+            second.up()
+
+
+class TestFormats:
+    def test_a_newer_store_is_refused(self, second):
+        store = second.data / "store/space.db"
+        second.down()
+        insert = "insert into migrations (version, applied_at, program) values (999, 0, 'later')"
+        with sqlite3.connect(store) as database:
+            database.execute(insert)
+        done = second.cli("up", "--timeout", "20", check=False, timeout=120)
+        assert done.returncode != 0
+        assert "schema version 999" in done.stderr + done.stdout + second.log_tail(), done
+        second.cli("down", check=False)
+        with sqlite3.connect(store) as database:
+            database.execute("delete from migrations where version = 999")
+        second.up()
+
+    def test_a_newer_data_directory_is_refused(self, second):
+        second.down()
+        marker = second.data / "format"
+        text = marker.read_text(encoding="ascii")
+        marker.write_text("999\n", encoding="ascii")
+        done = second.cli("up", "--timeout", "20", check=False, timeout=120)
+        assert done.returncode != 0 and "has data format '999', this version reads 1" in done.stderr + done.stdout, done
+        second.cli("down", check=False)
+        marker.write_text(text, encoding="ascii")
+        second.up()
+
+    @pytest.mark.parametrize("line, key", [
+        ("nosuch.key = 1", "nosuch.key"), ("api.key_rate = many", "api.key_rate"), ("node.prepared_pool = 9999", "node.prepared_pool"),
+        ("run_dir = relative", "run_dir"), ("log_level = info", "log_level"), ("no equals sign", ""),
+    ])
+    def test_a_wrong_setting_is_named_with_file_and_line(self, second, tmp_path, line, key):
+        broken = tmp_path / "broken.conf"
+        text = second.config.read_text(encoding="utf-8")
+        broken.write_text(text + line + "\n", encoding="utf-8")
+        from harness.installation import space_binary
+        done = subprocess.run([space_binary(), "up", "--config", str(broken)], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode != 0
+        said = done.stderr + done.stdout
+        assert str(broken) in said and key in said and f"line {len(text.splitlines()) + 1}" in said, said
+
+    def test_a_backup_of_the_store_restores(self, second, api2, tmp_path):
+        """As docs/operations.md says it."""
+        paths = {"/var/lib/space": second.data, "/etc/space": second.config, "/root": tmp_path}
+        made = api2.post("/v1/keys", {"name": "kept", "role": "read"}, status=201)
+        manual.run(manual.blocks("operations.md", "Backup")[0], paths, second.config)
+        api2.expect(200, "DELETE", f"/v1/keys/{made['id']}")
+        later = api2.create(name="later")["id"]
+        (restore,) = manual.blocks("operations.md", "Restore")
+        manual.run(restore, paths, second.config)
+        second.wait_ready()
+        assert api2.as_key(made["key"]).ask("GET", "/v1/templates").status == 200
+        assert api2.ask("GET", f"/v1/sandboxes/{later}").status == 404
+
+
+def test_a_taken_port_is_an_error_with_its_remedy(installation, second):
+    second.down()
+    second.write_config(api__listen=f"127.0.0.1:{installation.port}")
+    try:
+        done = second.cli("up", "--timeout", "20", check=False, timeout=120)
+        assert done.returncode != 0
+        assert str(installation.port) in done.stderr + done.stdout + second.log_tail()
+    finally:
+        second.cli("down", check=False)
+        second.write_config(api__listen=f"127.0.0.1:{second.port}")
+        second.up()
+    assert installation.is_ready()
+
+
+def moved(installation, top):
+    """The installation as it is on another machine: the same but for its paths."""
+    made = copy.copy(installation)
+    made.top, made.config, made.key_file = top, top / "etc/space.conf", top / "etc/admin.key"
+    made.data, made.run_dir, made.logs = top / "data", top / "run", top / "log"
+    for path in (made.run_dir, made.logs):
+        path.mkdir(parents=True)
+    made.settings = {**installation.settings, "data_dir": made.data, "run_dir": made.run_dir, "log_dir": made.logs,
+                     "admin_key_file": made.key_file}
+    return made
+
+
+def test_it_moves_to_another_place(second, api2):
+    """As docs/operations.md says it; another directory stands for another machine."""
+    sandbox = api2.create(name="mover", metadata={"of": "move"})
+    api2.check_output(sandbox["id"], "echo precious > file; sync")
+    member = api2.post("/v1/keys", {"name": "member", "role": "member"}, status=201)
+    templates = api2.get("/v1/templates")["items"]
+    old_etc = second.top / "etc"
+    old_etc.mkdir()
+    for path in (second.config, second.key_file):
+        machine.output("cp", "-a", str(path), str(old_etc))
+    second.down()
+    api2.close()
+    new = moved(second, second.top / "elsewhere")
+    paths = {"/etc/space": old_etc, "new:/etc/space": new.config.parent, "/var/lib/space": second.data,
+             "new:/var/lib/space": new.data, "ssh new ": ""}
+    (block,) = manual.blocks("operations.md", "Move to another machine")
+    *copies, start = block.splitlines()
+    manual.run("\n".join(copies), paths, second.config)
+    new.write_config()
+    try:
+        manual.run(start, paths, new.config)
+        new.wait_ready()
+        now = api2.sandbox(sandbox["id"])
+        assert (now["state"], now["state_reason"]["code"]) == ("error", "host_restarted")
+        assert (now["name"], now["metadata"]) == ("mover", {"of": "move"})
+        assert list((new.data / "volume/sandboxes" / sandbox["id"]).glob("disk*")), "its disk is there"
+        assert api2.get("/v1/templates")["items"] == templates
+        other = api2.as_key(member["key"]).create()
+        assert other["template_version"] == sandbox["template_version"]
+        assert api2.check_output(other["id"], "echo moved") == "moved\n"
+        for made in (sandbox, other):
+            api2.delete(made["id"])
+    finally:
+        api2.close()
+        new.down()
+        second.up()

@@ -1,0 +1,61 @@
+"""Versions of a template: what is made from which, and when old ones go."""
+
+import json
+import os
+
+from harness import machine, poll
+from harness.spec import ROOT
+
+
+def add_version(folder, source, name, age):
+    """A copy of a version that was published `age` seconds before the current one."""
+    target = folder / name
+    machine.output("cp", "-a", "--reflink=auto", "--sparse=always", str(source), str(target))
+    record = target / "template.json"
+    published = record.stat().st_mtime
+    content = json.loads(record.read_text(encoding="utf-8"))
+    record.chmod(0o644)
+    record.write_text(json.dumps({**content, "version": name}), encoding="utf-8")
+    os.utime(record, (published - age, published - age))
+    return target
+
+
+def switch(folder, version):
+    link = folder / "current.new"
+    link.symlink_to(version)
+    link.rename(folder / "current")
+
+
+def test_old_versions_go_when_no_sandbox_is_left(api, installation):
+    folder = installation.data / "volume/templates/base"
+    newest = os.readlink(folder / "current")
+    unused = add_version(folder, folder / newest, "tm0000000000000000aa", 2000)
+    used = add_version(folder, folder / newest, "tm0000000000000000bb", 1000)
+    switch(folder, used.name)
+    try:
+        sandbox = api.create(memory_mib=256)
+        assert sandbox["template_version"] == used.name
+    finally:
+        switch(folder, newest)
+    installation.kill_daemon("space-node")
+    installation.wait_ready()
+    poll.until(lambda: not unused.exists(), 30, "the version without a sandbox is gone")
+    assert used.exists()
+    assert api.check_output(sandbox["id"], "echo works") == "works\n"
+    api.delete(sandbox["id"])
+    installation.kill_daemon("space-node")
+    installation.wait_ready()
+    poll.until(lambda: not used.exists(), 30, "the version whose sandbox was deleted is gone")
+    assert not list((installation.data / "volume/bases").glob(f"{used.name}-*"))
+    assert (folder / newest / "template.json").exists()
+
+
+def test_the_recorded_packages_are_those_inside_and_those_of_the_recipe(api, installation, shared):
+    current = installation.data / "volume/templates/base/current"
+    recorded = (current / "packages.txt").read_text(encoding="utf-8")
+    assert api.check_output(shared, "dpkg-query -W -f '${Package} ${Version}\\n' | LC_ALL=C sort") == recorded
+    record = json.loads((current / "template.json").read_text(encoding="utf-8"))
+    assert len(recorded.splitlines()) == record["package_count"]
+    recipe = (ROOT / "templates/base/packages").read_text(encoding="utf-8")
+    named = {line.partition("#")[0].strip() for line in recipe.splitlines()} - {""}
+    assert named and not named - {line.split()[0] for line in recorded.splitlines()}

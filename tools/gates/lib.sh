@@ -1,0 +1,58 @@
+# Shared by the gates: where the sources are, and how a build directory of a gate is made.
+# shellcheck shell=bash
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+jobs=${JOBS:-$(nproc)}
+
+fail() {
+    printf '%s\n' "$*" >&2
+    failed=1
+}
+failed=0
+
+c_files() { find src tests bench -name '*.[ch]' 2>/dev/null | LC_ALL=C sort; }
+
+need() { # COMMAND
+    command -v "$1" >/dev/null || {
+        echo "$1 is missing: as root, tools/setup/packages build test" >&2
+        exit 1
+    }
+}
+
+# gate_build DIR SETUP_ARGUMENTS...: configured once, then only compiled.
+gate_build() {
+    local dir=$1
+    shift
+    if [ ! -e "$dir/build.ninja" ]; then
+        rm -rf "$dir"
+        meson setup "$dir" "$@" >/dev/null || {
+            tail -n 20 "$dir/meson-logs/meson-log.txt" >&2
+            return 1
+        }
+    fi
+    ninja -C "$dir" build.ninja >"$dir/ninja.log" 2>&1 || {
+        tail -n 20 "$dir/ninja.log" >&2
+        return 1
+    }
+    ninja -C "$dir" -j "$jobs" -k 20 >"$dir/ninja.log" 2>&1 || {
+        grep -vE '^\[[0-9]+/[0-9]+\]|^ninja: (Entering|build stopped)' "$dir/ninja.log" | head -n 120 >&2
+        return 1
+    }
+}
+
+# gate_test DIR: runs the unit tests and corpora; prints the counts for the summary. Many wait most of
+# their time, so that a gate that has one core runs as many as there are cores.
+gate_test() {
+    local dir=$1 status=0 ok bad
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes "$(nproc)" >"$dir/test.log" 2>&1 || status=$?
+    ok=$(sed -n 's/^Ok: *\([0-9]*\).*/\1/p' "$dir/test.log" | tail -n 1)
+    bad=$(awk '/^(Fail|Timeout|Unexpected Pass): / { n += $NF } END { print n + 0 }' "$dir/test.log")
+    if grep -q '^No tests defined' "$dir/test.log"; then
+        status=0
+    fi
+    if [ "$status" -ne 0 ]; then
+        tail -n 150 "$dir/test.log" >&2
+    fi
+    echo "@tests ${ok:-0} $bad"
+    return "$status"
+}
