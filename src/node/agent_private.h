@@ -156,12 +156,10 @@ bool agent_leave(struct agent *agent);
 void agent_schedule_flush(struct agent *agent); /* writes what is in `out` at the next turn */
 /* True when frames other than HELLO may be queued for writing now. */
 bool agent_can_send(const struct agent *agent);
-/* Makes sure that agent_check_deadlines runs at this time. */
-void agent_watch_deadline(struct agent *agent, int64_t deadline_ms);
+void agent_watch_deadline(struct agent *agent, int64_t deadline_ms); /* checks run then */
 
 /* agent_sync.c */
 void agent_on_hello_timer(void *arg);
-/* Handles a frame outside `ready`, and WELCOME. */
 void agent_on_welcome(struct agent *agent, const struct agent_frame *frame);
 void agent_on_report(struct agent *agent, const struct agent_frame *frame);
 void agent_on_report_end(struct agent *agent, const struct agent_frame *frame);
@@ -192,8 +190,7 @@ void agent_channel_send_acks(struct agent_channel *channel);
 void agent_on_ack_timer(void *arg);
 void agent_on_channel_frame(struct agent *agent, const struct agent_frame *frame);
 void agent_detach_channels(struct agent *agent);
-/* After WAKE: what was held back in the silence goes out. */
-void agent_wake_channels(struct agent *agent);
+void agent_wake_channels(struct agent *agent); /* after WAKE: what was held back goes out */
 int64_t agent_check_channels(struct agent *agent, int64_t now_ms);
 /* Whether a number may be that of a channel closed before; fails the agent when not, or when there
  * are too many such frames. */

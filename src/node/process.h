@@ -56,8 +56,7 @@ enum process_wait {
 #define PROCESS_EVENT_FAILED  32U /* could not be started: start_error says why; freed after */
 #define PROCESS_EVENT_GONE    64U /* the record is being freed */
 
-/* Embedded in whatever waits for a process; remove it before its memory goes. A watch may be
- * removed (this one or others) from inside fn. */
+/* Embedded in what waits for a process; removed before its memory goes, also from inside fn. */
 struct process_watch {
     struct list link;
     void (*fn)(void *arg, struct process *process, unsigned int events);
@@ -155,8 +154,7 @@ struct process_table *process_table_get(struct data *data, struct sandbox *sb);
 void process_table_free(struct process_table *table);
 /* The agent of an adopted sandbox is about to be greeted: attach to what runs. */
 void process_table_adopt(struct process_table *table, struct agent *agent);
-/* Puts all output into files. 0 or -errno. */
-int process_table_flush(struct process_table *table) _must_check_;
+int process_table_flush(struct process_table *table) _must_check_; /* of all output into files */
 /* The agent goes, and what runs is adopted later by another one. */
 void process_table_sleep(struct process_table *table);
 /* The VM is gone: what runs becomes lost ("deleted" or "crashed"). */
@@ -164,7 +162,7 @@ void process_table_lose(struct process_table *table, const char *reason);
 
 struct process *process_find(struct process_table *table, const char *id);
 struct process *process_find_session(struct process_table *table, const char *session_id);
-/* Whether a process or session with this id existed and was removed. */
+/* Whether a process or session with this id was removed. */
 bool process_is_expired(const struct process_table *table, const char *id);
 
 /* ---- one process ---- */
@@ -176,7 +174,7 @@ int process_start(struct process_table *table,
                   struct command_request *request,
                   struct process **ret_process,
                   struct error *err) _must_check_;
-/* For a command whose VM died before it heard of it: tells the next VM. conflict if it has started.
+/* Tells the next VM of a command whose own died before it heard of it; conflict if it has started.
  */
 int process_start_again(struct process *p, struct error *err) _must_check_;
 static inline bool process_is_ended(const struct process *p)
@@ -187,9 +185,8 @@ static inline bool process_is_waiting(const struct process *p)
 {
     return p->state == PROCESS_STATE_STARTING && p->wait != PROCESS_WAIT_NONE;
 }
-/* Its first reader has come: it starts, or waits for its turn. */
-void process_release(struct process *p);
-void process_on_start_timer(void *arg); /* fn of data->start_timer */
+void process_release(struct process *p); /* its first reader has come */
+void process_on_start_timer(void *arg);  /* fn of data->start_timer */
 /* Gives its terminal a new size. failed_precondition without one, or after the end. */
 int process_resize(struct process *p, const struct command_tty *size, struct error *err)
     _must_check_;

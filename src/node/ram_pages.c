@@ -380,7 +380,7 @@ static uint64_t find_page(const struct ram_view *view, uint64_t offset, uint64_t
 }
 
 /* One call's worth of bytes. */
-static ssize_t read_step(const struct ram_view *view, uint64_t address, uint8_t *out, size_t n)
+static ssize_t read_step(const struct ram_view *view, uint64_t address, void *out, size_t n)
 {
     const struct iovec here = {out, n};
     const struct iovec there = {(void *)(uintptr_t)address, n};

@@ -55,8 +55,8 @@ static void expect(struct world *w, const char *log, enum sandbox_state state)
 
 const char *sandbox_state_name(enum sandbox_state state)
 {
-    static const char *const names[] = {"creating", "running",  "pausing", "paused",
-                                        "waking",   "deleting", "error",   "deleted"};
+    static const char *const names[] = {"creating",   "running",   "pausing",  "paused", "waking",
+                                        "suspending", "suspended", "deleting", "error",  "deleted"};
 
     return names[state];
 }
@@ -89,6 +89,18 @@ int sandbox_add_waiter(
     (void)fn;
     (void)arg;
     list_entry(sb, struct world, sb)->waits_for = kind;
+    return 0;
+}
+
+int sandbox_begin_resume(struct sandbox *sb, struct error *err)
+{
+    struct world *w = list_entry(sb, struct world, sb);
+
+    note(w, "resume");
+    if (w->journal_error < 0) {
+        return error_set_code(err, ERROR_STORAGE_FULL, NULL, "full");
+    }
+    sb->info.state = SANDBOX_STATE_WAKING;
     return 0;
 }
 
@@ -247,10 +259,12 @@ static void test_other_states_refuse_and_name_themselves(void **state)
         enum sandbox_state state;
         bool is_pause;
     } cases[] = {
-        {SANDBOX_STATE_CREATING, true},  {SANDBOX_STATE_WAKING, true},
-        {SANDBOX_STATE_DELETING, true},  {SANDBOX_STATE_ERROR, true},
-        {SANDBOX_STATE_CREATING, false}, {SANDBOX_STATE_PAUSING, false},
-        {SANDBOX_STATE_DELETING, false}, {SANDBOX_STATE_ERROR, false},
+        {SANDBOX_STATE_CREATING, true},    {SANDBOX_STATE_WAKING, true},
+        {SANDBOX_STATE_DELETING, true},    {SANDBOX_STATE_ERROR, true},
+        {SANDBOX_STATE_SUSPENDING, true},  {SANDBOX_STATE_SUSPENDED, true},
+        {SANDBOX_STATE_SUSPENDING, false}, {SANDBOX_STATE_CREATING, false},
+        {SANDBOX_STATE_PAUSING, false},    {SANDBOX_STATE_DELETING, false},
+        {SANDBOX_STATE_ERROR, false},
     };
     struct world w;
 
@@ -410,6 +424,27 @@ static void test_verbs_while_the_vmm_is_asked(void **state)
     expect(&w, "journal:paused", SANDBOX_STATE_PAUSED);
 }
 
+/* A suspended one has no VM: its wake is another file's. */
+static void test_a_suspended_one_is_resumed(void **state)
+{
+    struct world w;
+    struct error err = {0};
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_SUSPENDED);
+    w.sb.vm = NULL;
+    assert_int_equal(sandbox_wake(&w.sb, NULL, NULL, &err), 0);
+    assert_int_equal(w.waits_for, WAITER_AWAKE);
+    expect(&w, "resume", SANDBOX_STATE_WAKING);
+
+    begin(&w, SANDBOX_STATE_SUSPENDED);
+    w.sb.vm = NULL;
+    w.journal_error = -ENOSPC;
+    assert_true(sandbox_wake(&w.sb, NULL, NULL, &err) < 0);
+    assert_int_equal(err.code, ERROR_STORAGE_FULL);
+    expect(&w, "resume", SANDBOX_STATE_SUSPENDED);
+}
+
 static void test_timers_rest_with_their_sandbox(void **state)
 {
     struct world w;
@@ -434,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_a_deletion_overtakes),
         cmocka_unit_test(test_a_restart_makes_the_record_true),
         cmocka_unit_test(test_verbs_while_the_vmm_is_asked),
+        cmocka_unit_test(test_a_suspended_one_is_resumed),
         cmocka_unit_test(test_timers_rest_with_their_sandbox),
     };
 

@@ -111,7 +111,7 @@ void sandbox_continue(struct sandbox *sb, void (*done)(void *arg, int result));
 void sandbox_suspended_path(const struct sandbox *sb, char *out, size_t size);
 void sandbox_free_suspend(struct sandbox *sb);
 /* What a snapshot of it is bound to here and now. */
-void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *ret);
+void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f);
 /* Whether `suspended/` is whole. */
 bool sandbox_has_snapshot(const struct sandbox *sb);
 /* An adopted one: its memory is on disk. */
