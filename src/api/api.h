@@ -38,6 +38,7 @@ struct api {
     struct lifecycle *lifecycle;
     struct expiry *expiry;
     struct list idle_checks; /* struct idle_check: the node is asked whether they are idle */
+    int idle_skip;           /* of the idle ones, those that were asked about in this round */
     struct list flights;     /* struct idempotency_flight: requests with a key that still run */
     struct list requests;    /* open ones, by all_link */
     struct list runs;        /* struct run_job: sandboxes of POST /v1/run */

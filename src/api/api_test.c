@@ -558,7 +558,7 @@ static void test_bad_input(void **state)
         {"POST", "/v1/sandboxes", "{\"template\": \"base\", \"env\": {\"1\": \"\"}}", "env"},
         {"POST", "/v1/sandboxes", "{\"template\": \"base\", \"metadata\": {\"a\": 1}}", "metadata"},
         {"POST", "/v1/sandboxes",
-         "{\"template\": \"base\", \"lifecycle\": {\"idle_action\": \"suspend\"}}",
+         "{\"template\": \"base\", \"lifecycle\": {\"idle_action\": \"hibernate\"}}",
          "lifecycle.idle_action"},
         {"POST", "/v1/sandboxes",
          "{\"template\": \"base\", \"lifecycle\": {\"timeout_seconds\": 0}}",

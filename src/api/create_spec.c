@@ -15,6 +15,7 @@
 #define ENV_BYTES_MAX      262144
 #define TEMPLATE_NAME_MAX  (SANDBOX_NAME_SIZE - 1)
 #define TIMEOUT_MAX_MS     (31536000LL * 1000)
+#define IDLE_DEFAULT_MS    (21600LL * 1000)
 #define LOWER              "abcdefghijklmnopqrstuvwxyz"
 #define UPPER              "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS             "0123456789"
@@ -98,7 +99,10 @@ void create_check_env(struct json_fields *f, json_t *env, bool merge)
 
 struct lifecycle_rules create_default_rules(void)
 {
-    return (struct lifecycle_rules){.timeout_action = LIFECYCLE_DELETE, .auto_wake = true};
+    return (struct lifecycle_rules){.timeout_action = LIFECYCLE_DELETE,
+                                    .idle_timeout_ms = IDLE_DEFAULT_MS,
+                                    .idle_action = LIFECYCLE_SUSPEND,
+                                    .auto_wake = true};
 }
 
 /* null is the default: `none`. */
@@ -107,7 +111,7 @@ static void read_action(struct json_fields *f,
                         enum lifecycle_action none,
                         enum lifecycle_action *action)
 {
-    static const char *const words[] = {"delete", "pause", NULL};
+    static const char *const words[] = {"delete", "pause", "suspend", NULL};
     int initial = *action == LIFECYCLE_NONE ? 0 : (int)(*action - LIFECYCLE_DELETE);
 
     if (!json_fields_has(f, name)) {
@@ -146,17 +150,13 @@ bool create_read_lifecycle(struct json_fields *f, struct lifecycle_rules *rules)
     read_duration(&inner, "idle_timeout_seconds", &merged.idle_timeout_ms);
     read_action(&inner, "idle_action", LIFECYCLE_NONE, &merged.idle_action);
     merged.auto_wake = json_fields_bool(&inner, "auto_wake", merged.auto_wake);
-    if (json_fields_has(&inner, "keep_suspended_seconds") &&
-        !json_fields_is_null(&inner, "keep_suspended_seconds")) {
-        json_fields_fail(&inner, "keep_suspended_seconds", "can only be null in this release");
-    }
-    json_fields_skip(&inner, "keep_suspended_seconds");
+    read_duration(&inner, "keep_suspended_seconds", &merged.keep_suspended_ms);
     f->error = json_fields_finish(&inner);
     if (f->error != 0) {
         return false;
     }
     if (merged.idle_timeout_ms > 0 && merged.idle_action == LIFECYCLE_NONE) {
-        merged.idle_action = LIFECYCLE_PAUSE;
+        merged.idle_action = LIFECYCLE_SUSPEND;
     }
     *rules = merged;
     return has;

@@ -37,13 +37,14 @@ struct expiry {
     size_t touched_count;
 };
 
-int expiry_pause(struct api *api,
-                 const struct sandbox *s,
-                 const char *operation_id,
-                 struct error *err)
+int expiry_rest(struct api *api,
+                const struct sandbox *s,
+                enum lifecycle_action action,
+                const char *operation_id,
+                struct error *err)
 {
     const struct change change = {
-        .is_pause = true,
+        .verb = action == LIFECYCLE_PAUSE ? CHANGE_PAUSE : CHANGE_SUSPEND,
         .operation_id = operation_id,
         .key_id = s->key_id,
         .reason_code = s->reason_code,
@@ -54,30 +55,58 @@ int expiry_pause(struct api *api,
     return lifecycle_change(api, s, &change, err);
 }
 
-static int carry_out(struct api *api, struct sandbox *s, struct error *err)
+static void give_reason(struct sandbox *s, const char *code)
+{
+    (void)snprintf(s->reason_code, sizeof(s->reason_code), "%s", code);
+    (void)snprintf(s->reason_message, sizeof(s->reason_message), "%s_seconds has passed", code);
+}
+
+/* One that failed, or already uses less than the rule asks for, stays so; one that is being made
+ * can rest in a while. */
+static bool is_past(const struct sandbox *s)
+{
+    return s->state == SANDBOX_ERROR || s->state == SANDBOX_SUSPENDED ||
+           s->state == SANDBOX_SUSPENDING;
+}
+
+static int carry_out_timeout(struct api *api, struct sandbox *s, struct error *err)
 {
     char operation_id[ID_SIZE];
     char started[ID_SIZE];
     int r = id_make("op", operation_id);
 
-    (void)snprintf(s->reason_code, sizeof(s->reason_code), "timeout");
-    (void)snprintf(s->reason_message, sizeof(s->reason_message), "timeout_seconds has passed");
     if (r < 0) {
         return error_set(err, -r, "no random bytes");
     }
+    give_reason(s, "timeout");
     if (s->rules.timeout_action == LIFECYCLE_DELETE) {
         return lifecycle_delete(api, s, operation_id, s->key_id, started, err);
     }
-    r = expiry_pause(api, s, operation_id, err);
+    r = expiry_rest(api, s, s->rules.timeout_action, operation_id, err);
     if (r < 0 && err->code == ERROR_FAILED_PRECONDITION) {
-        /* One that failed stays so; one that is being made can be paused in a while. */
-        r = s->state == SANDBOX_ERROR ? store_sandbox_spend_timeout(api->store, s->id, err)
-                                      : -EAGAIN;
+        r = is_past(s) ? store_sandbox_spend_timeout(api->store, s->id, err) : -EAGAIN;
     }
     return r;
 }
 
-static bool expire_one(struct api *api, const char *id)
+/* Unless something wakes it: that came first. */
+static int carry_out_retention(struct api *api, struct sandbox *s, struct error *err)
+{
+    char operation_id[ID_SIZE];
+    char started[ID_SIZE];
+    int r = id_make("op", operation_id);
+
+    if (lifecycle_is_busy(api, s->id)) {
+        return -EAGAIN;
+    }
+    give_reason(s, "keep_suspended");
+    return r < 0 ? error_set(err, -r, "no random bytes")
+                 : lifecycle_delete(api, s, operation_id, s->key_id, started, err);
+}
+
+typedef int (*carry_out_fn)(struct api *api, struct sandbox *s, struct error *err);
+
+static bool expire_one(struct api *api, const char *id, carry_out_fn carry_out)
 {
     _cleanup_sandbox_ struct sandbox s = {0};
     struct error err = {0};
@@ -100,33 +129,52 @@ static bool expire_one(struct api *api, const char *id)
 static void find_next(struct expiry *expiry, int64_t now)
 {
     struct error err = {0};
+    int64_t kept = 0;
     int64_t idle = 0;
 
     if (store_sandbox_next_expiry(expiry->api->store, &expiry->next, &err) < 0 ||
+        store_sandbox_next_retention(expiry->api->store, &kept, &err) < 0 ||
         store_sandbox_next_idle(expiry->api->store, &idle, &err) < 0) {
         expiry->next = now + 1;
-    } else if (idle != 0 && (expiry->next == 0 || idle < expiry->next)) {
+        return;
+    }
+    if (kept != 0 && (expiry->next == 0 || kept < expiry->next)) {
+        expiry->next = kept;
+    }
+    if (idle != 0 && (expiry->next == 0 || idle < expiry->next)) {
         expiry->next = idle;
     }
+}
+
+typedef int (*find_fn)(struct store *store,
+                       int64_t now,
+                       char (*ret_ids)[ID_SIZE],
+                       struct id_range range,
+                       struct error *err);
+
+/* All that are due; those that cannot be carried out now are tried at the next tick. */
+static void expire_all(struct api *api, int64_t now, find_fn find, carry_out_fn carry_out)
+{
+    char ids[EXPIRE_MAX][ID_SIZE];
+    struct id_range range = {.max = EXPIRE_MAX};
+    struct error err = {0};
+    int count;
+
+    do {
+        count = find(api->store, now, ids, range, &err);
+        for (int i = 0; i < count; i++) {
+            /* What stays due stays in front of the rest. */
+            range.skip += expire_one(api, ids[i], carry_out) ? 0 : 1;
+        }
+    } while (count == EXPIRE_MAX);
 }
 
 static void expire(struct expiry *expiry, int64_t now)
 {
     struct api *api = expiry->api;
-    char ids[EXPIRE_MAX][ID_SIZE];
-    struct error err = {0};
-    bool is_more = true;
 
-    while (is_more) {
-        int count = store_sandbox_find_expired(api->store, now, ids, EXPIRE_MAX, &err);
-        int done = 0;
-
-        for (int i = 0; i < count; i++) {
-            done += expire_one(api, ids[i]);
-        }
-        /* Those that cannot be written are tried at the next tick. */
-        is_more = count == EXPIRE_MAX && done > 0;
-    }
+    expire_all(api, now, store_sandbox_find_expired, carry_out_timeout);
+    expire_all(api, now, store_sandbox_find_kept, carry_out_retention);
     expiry_flush(api); /* what was active a moment ago is not idle */
     idle_check(api, now);
     find_next(expiry, now);

@@ -1,5 +1,6 @@
-/* What happens by the clock: sandboxes that expire (never early, within a second), records that
- * have been kept long enough, idle ones (idle.h), activity that is written down in batches. */
+/* What happens by the clock: sandboxes that expire or were suspended for long enough (never early,
+ * within a second), records that have been kept long enough, idle ones (idle.h), activity that is
+ * written down in batches. */
 #pragma once
 
 #include <stdint.h>
@@ -11,11 +12,12 @@ struct expiry;
 
 struct expiry *expiry_new(struct api *api);
 void expiry_free(struct expiry *expiry);
-/* Pauses for the reason in *s, with an operation of its key. */
-int expiry_pause(struct api *api,
-                 const struct sandbox *s,
-                 const char *operation_id,
-                 struct error *err) _must_check_;
+/* Pauses or suspends for the reason in *s, with an operation of its key. */
+int expiry_rest(struct api *api,
+                const struct sandbox *s,
+                enum lifecycle_action action,
+                const char *operation_id,
+                struct error *err) _must_check_;
 /* A sandbox now expires, or is idle for long enough, at this time (0: no longer). */
 void expiry_changed(struct api *api, int64_t expires_at);
 /* Notes activity of a sandbox: the record gets it within a second, not on the request's path. */

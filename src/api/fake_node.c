@@ -573,14 +573,18 @@ static void finish_change(void *arg)
 {
     struct later *later = arg;
     struct fake_sandbox *s = find(later->fake, later->id);
-    size_t n = strlen(later->path);
+    const char *verb = strrchr(later->path, '/');
 
     if (s == NULL) {
         respond_error(later->exchange, "conflict", NULL);
         return;
     }
-    (void)snprintf(s->state, sizeof(s->state), "%s",
-                   strcmp(&later->path[n - 5], "pause") == 0 ? "paused" : "running");
+    if (strcmp(verb, "/pause") == 0) {
+        (void)snprintf(s->state, sizeof(s->state), "paused");
+    } else {
+        (void)snprintf(s->state, sizeof(s->state), "%s",
+                       strcmp(verb, "/suspend") == 0 ? "suspended" : "running");
+    }
     json_decref(s->reason);
     s->reason = json_incref(json_object_get(later->body, "reason"));
     feed_tell(later->fake, s, s->state);
@@ -642,7 +646,8 @@ static void serve_sandbox(struct later *later, const char *method, const char *r
         respond_error(exchange, "not_found", "sandbox");
     } else if (rest[0] == '\0') {
         respond(exchange, 200, describe(s, s->state));
-    } else if (strcmp(rest, "/pause") == 0 || strcmp(rest, "/wake") == 0) {
+    } else if (strcmp(rest, "/pause") == 0 || strcmp(rest, "/suspend") == 0 ||
+               strcmp(rest, "/wake") == 0) {
         http_exchange_collect_body(exchange, 65536, on_change, later);
     } else if (strcmp(rest, "/run") == 0 || strcmp(rest, "/commands") == 0) {
         http_exchange_collect_body(exchange, 1U << 26, on_run, later);

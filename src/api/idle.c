@@ -77,7 +77,7 @@ static int carry_out(struct api *api, struct sandbox *s, struct error *err)
     log_info("idle", "sandbox=%s action=%s", s->id, lifecycle_action_name(s->rules.idle_action));
     return s->rules.idle_action == LIFECYCLE_DELETE
                ? lifecycle_delete(api, s, operation_id, s->key_id, started, err)
-               : expiry_pause(api, s, operation_id, err);
+               : expiry_rest(api, s, s->rules.idle_action, operation_id, err);
 }
 
 /* The node's word of when it was active last. */
@@ -153,7 +153,10 @@ void idle_check(struct api *api, int64_t now)
     if (!node_link_is_ready(api->node)) {
         return;
     }
-    count = store_sandbox_find_idle(api->store, now, ids, BATCH_MAX, &err);
+    count = store_sandbox_find_idle(
+        api->store, now, ids, (struct id_range){.skip = api->idle_skip, .max = BATCH_MAX}, &err);
+    /* The next ones at the next tick, whatever becomes of these. */
+    api->idle_skip = count == BATCH_MAX ? api->idle_skip + BATCH_MAX : 0;
     for (int i = 0; i < count; i++) {
         if (is_used(api, ids[i])) {
             expiry_touch(api, ids[i]);

@@ -48,7 +48,7 @@ void job_free(struct job *job)
 
 static bool is_change(const struct job *job)
 {
-    return job->kind == JOB_PAUSE || job->kind == JOB_WAKE;
+    return job->kind == JOB_PAUSE || job->kind == JOB_SUSPEND || job->kind == JOB_WAKE;
 }
 
 static bool is_late(const struct job *job)
@@ -182,7 +182,10 @@ lifecycle_end_of(const struct api *api, const char *sandbox_id, char ret_operati
         return LIFECYCLE_END_OTHER;
     }
     memcpy(ret_operation_id, last->operation_id, ID_SIZE);
-    return last->kind == JOB_PAUSE ? LIFECYCLE_END_PAUSED : LIFECYCLE_END_RUNNING;
+    if (last->kind == JOB_WAKE) {
+        return LIFECYCLE_END_RUNNING;
+    }
+    return last->kind == JOB_PAUSE ? LIFECYCLE_END_PAUSED : LIFECYCLE_END_SUSPENDED;
 }
 
 void lifecycle_note(struct api *api, const struct sandbox_report *report)
@@ -310,7 +313,7 @@ static void send_change(struct job *job)
         .method = "POST", .target = target, .timeout_ms = CHANGE_CALL_MS};
 
     (void)snprintf(target, sizeof(target), "/n1/sandboxes/%s/%s", job->sandbox_id,
-                   job->kind == JOB_PAUSE ? "pause" : "wake");
+                   job_change_verb(job));
     if (job_change_body(job, &text) == NULL) {
         job_park(job);
         return;
@@ -494,7 +497,7 @@ static void load_reason(struct job *job)
     struct error err;
 
     if (store_sandbox_get(job->api->store, job->sandbox_id, &s, &err) > 0 &&
-        s.state == SANDBOX_PAUSING) {
+        (s.state == SANDBOX_PAUSING || s.state == SANDBOX_SUSPENDING)) {
         (void)snprintf(job->reason_code, sizeof(job->reason_code), "%.31s", s.reason_code);
         (void)snprintf(job->reason_message, sizeof(job->reason_message), "%.159s",
                        s.reason_message);
@@ -507,6 +510,7 @@ static int load_operation(void *arg, const struct operation *o)
     static const char *const kinds[] = {[JOB_CREATE] = "create",
                                         [JOB_DELETE] = "delete",
                                         [JOB_PAUSE] = "pause",
+                                        [JOB_SUSPEND] = "suspend",
                                         [JOB_WAKE] = "wake"};
     enum job_kind kind = JOB_CREATE;
     struct job *job;
@@ -521,7 +525,7 @@ static int load_operation(void *arg, const struct operation *o)
         return -ENOMEM;
     }
     job->is_begun = o->state == OPERATION_RUNNING;
-    if (job->is_begun && kind == JOB_PAUSE) {
+    if (job->is_begun && (kind == JOB_PAUSE || kind == JOB_SUSPEND)) {
         load_reason(job);
     }
     return 0;

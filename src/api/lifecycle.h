@@ -1,4 +1,4 @@
-/* Creates, deletes, pauses and wakes at the node, and what they leave in the store.
+/* Creates, deletes, pauses, suspends and wakes at the node, and what they leave in the store.
  *
  * A job is one call to the node that must come to a definite end: it lives until the node gave an
  * answer, over lost connections and restarts of either program. Jobs without a call are parked:
@@ -39,8 +39,15 @@ int lifecycle_delete(struct api *api,
                      struct error *err) _must_check_;
 /* Deletes at the node what the store does not want (again): no operation, no record changes. */
 void lifecycle_purge(struct api *api, const char *sandbox_id);
+
+enum change_verb {
+    CHANGE_PAUSE,
+    CHANGE_SUSPEND,
+    CHANGE_WAKE
+};
+
 struct change {
-    bool is_pause; /* else a wake */
+    enum change_verb verb;
     const char *operation_id;
     const char *key_id;
     const char *reason_code; /* for the sandbox's state_reason; "": none */
@@ -48,7 +55,7 @@ struct change {
     bool spends_timeout; /* timeout_seconds is carried out by it: in one step with the operation */
 };
 
-/* A pause or wake with a new operation: done at once when it is so already, else begun, or put
+/* A change with a new operation: done at once when it is so already, else begun, or put
  * behind the jobs before it. failed_precondition where the state does not allow it and nothing that
  * may change it is on its way. */
 int lifecycle_change(struct api *api,
@@ -56,10 +63,11 @@ int lifecycle_change(struct api *api,
                      const struct change *change,
                      struct error *err) _must_check_;
 
-/* What the last job of a sandbox leaves it as, and the operation of a pause or wake. */
+/* What the last job of a sandbox leaves it as, and the operation of a change. */
 enum lifecycle_end {
     LIFECYCLE_END_OTHER, /* no job, or another one */
     LIFECYCLE_END_PAUSED,
+    LIFECYCLE_END_SUSPENDED,
     LIFECYCLE_END_RUNNING,
 };
 enum lifecycle_end

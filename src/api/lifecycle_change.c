@@ -1,4 +1,4 @@
-/* Pause and wake: from the request to the record that the node's answer gives. */
+/* Pause, suspend and wake: from the request to the record that the node's answer gives. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,15 +13,40 @@
 /* Changes of one sandbox that wait for each other. */
 #define WAITING_MAX 64
 
-static const char *verb_of(const struct job *job)
+struct change_words {
+    enum job_kind kind;
+    const char *verb;
+    const char *participle;
+    enum sandbox_state during;
+    enum sandbox_state after;
+};
+
+static const struct change_words changes[] = {
+    [CHANGE_PAUSE] = {JOB_PAUSE, "pause", "paused", SANDBOX_PAUSING, SANDBOX_PAUSED},
+    [CHANGE_SUSPEND] = {JOB_SUSPEND, "suspend", "suspended", SANDBOX_SUSPENDING, SANDBOX_SUSPENDED},
+    [CHANGE_WAKE] = {JOB_WAKE, "wake", "woken", SANDBOX_WAKING, SANDBOX_RUNNING},
+};
+
+static const struct change_words *words_of(enum job_kind kind)
 {
-    return job->kind == JOB_PAUSE ? "pause" : "wake";
+    if (kind == JOB_PAUSE) {
+        return &changes[CHANGE_PAUSE];
+    }
+    return &changes[kind == JOB_SUSPEND ? CHANGE_SUSPEND : CHANGE_WAKE];
+}
+
+const char *job_change_verb(const struct job *job)
+{
+    return words_of(job->kind)->verb;
 }
 
 /* Whether the change can be made from this state, was made before (*ret_done), or neither. */
 static bool is_possible(enum job_kind kind, enum sandbox_state state, bool *ret_done)
 {
-    *ret_done = state == (kind == JOB_PAUSE ? SANDBOX_PAUSED : SANDBOX_RUNNING);
+    *ret_done = state == words_of(kind)->after;
+    if (state == SANDBOX_SUSPENDING || state == SANDBOX_SUSPENDED) {
+        return kind != JOB_PAUSE; /* it would have to wake, to use more than it does */
+    }
     return *ret_done || state == SANDBOX_RUNNING || state == SANDBOX_PAUSING ||
            state == SANDBOX_PAUSED || state == SANDBOX_WAKING;
 }
@@ -30,10 +55,9 @@ static int refuse(const struct sandbox *s, enum job_kind kind, struct error *err
 {
     const char *state = sandbox_state_name(s->state);
 
-    return error_set_code(err, ERROR_FAILED_PRECONDITION, state,
-                          "a sandbox that is %s cannot be %s%s%.200s", state,
-                          kind == JOB_PAUSE ? "paused" : "woken",
-                          s->reason_message[0] == '\0' ? "" : ": ", s->reason_message);
+    return error_set_code(
+        err, ERROR_FAILED_PRECONDITION, state, "a sandbox that is %s cannot be %s%s%.200s", state,
+        words_of(kind)->participle, s->reason_message[0] == '\0' ? "" : ": ", s->reason_message);
 }
 
 /* ---- the end ---- */
@@ -85,11 +109,14 @@ static void fail(struct job *job, const json_t *envelope, const struct error *wh
         envelope != NULL ? error_text_of_envelope(envelope) : error_text(why);
     const json_t *record = envelope != NULL ? json_object_get(envelope, "sandbox") : NULL;
 
-    log_warning(verb_of(job), "sandbox=%s code=%s message=%s", job->sandbox_id,
+    log_warning(job_change_verb(job), "sandbox=%s code=%s message=%s", job->sandbox_id,
                 error_code_name(why->code), LOG_STR(why->message));
     if (text == NULL || write_end(job, record, text) < 0) {
         job_park(job); /* the store cannot say so yet: the node is asked again */
         return;
+    }
+    if (strcmp(job->reason_code, "idle_timeout") == 0) {
+        expiry_touch(job->api, job->sandbox_id); /* the rule waits once more, not at every tick */
     }
     job_end(job);
 }
@@ -99,7 +126,7 @@ void job_give_up_change(struct job *job)
     struct error late;
 
     (void)error_set_code(&late, ERROR_DEADLINE_EXCEEDED, NULL, "the %s did not end within %d s",
-                         verb_of(job), JOB_CHANGE_TIMEOUT_MS / 1000);
+                         job_change_verb(job), JOB_CHANGE_TIMEOUT_MS / 1000);
     fail(job, NULL, &late);
 }
 
@@ -124,7 +151,8 @@ static bool is_settling(const json_t *envelope, const struct error *why)
 
     return why->code == ERROR_FAILED_PRECONDITION &&
            report_read(json_object_get(envelope, "sandbox"), &report) == 0 && !report.deleted &&
-           (report.state == SANDBOX_PAUSING || report.state == SANDBOX_WAKING);
+           (report.state == SANDBOX_PAUSING || report.state == SANDBOX_SUSPENDING ||
+            report.state == SANDBOX_WAKING);
 }
 
 void job_on_change_done(struct job *job, struct http_call *call)
@@ -173,10 +201,8 @@ const char *job_change_body(const struct job *job, struct buf *text)
 /* What the record says from the begin on. */
 static int mark_begun(const struct job *job, struct error *err)
 {
-    enum sandbox_state state = job->kind == JOB_PAUSE ? SANDBOX_PAUSING : SANDBOX_WAKING;
-
-    return store_sandbox_set_state(job->api->store, job->sandbox_id, state, job->reason_code,
-                                   job->reason_message, err);
+    return store_sandbox_set_state(job->api->store, job->sandbox_id, words_of(job->kind)->during,
+                                   job->reason_code, job->reason_message, err);
 }
 
 static int write_begin(struct job *job, struct error *err)
@@ -242,7 +268,7 @@ static int insert(const struct job *job, const struct change *c, struct error *e
     if (r < 0) {
         return r;
     }
-    (void)snprintf(o.kind, sizeof(o.kind), "%s", verb_of(job));
+    (void)snprintf(o.kind, sizeof(o.kind), "%s", job_change_verb(job));
     memcpy(o.id, job->operation_id, sizeof(o.id));
     memcpy(o.sandbox_id, job->sandbox_id, sizeof(o.sandbox_id));
     (void)snprintf(o.key_id, sizeof(o.key_id), "%s", c->key_id);
@@ -265,7 +291,7 @@ int lifecycle_change(struct api *api,
                      const struct change *change,
                      struct error *err)
 {
-    enum job_kind kind = change->is_pause ? JOB_PAUSE : JOB_WAKE;
+    enum job_kind kind = changes[change->verb].kind;
     bool is_done;
     bool can = is_possible(kind, s->state, &is_done);
     struct job *job;

@@ -18,6 +18,7 @@ enum job_kind {
     JOB_DELETE,
     JOB_PURGE, /* a delete that no record waits for */
     JOB_PAUSE,
+    JOB_SUSPEND,
     JOB_WAKE,
 };
 
@@ -32,7 +33,7 @@ struct job {
     struct loop_timer *timer;
     int64_t delay_ms;
     int64_t give_up_ms; /* monotonic; not of a delete */
-    bool is_begun;      /* a pause or wake: the record says that it is at work */
+    bool is_begun;      /* a change: the record says that it is at work */
     char reason_code[32];
     char reason_message[160];
     bool has_lost; /* the node reported meanwhile that the sandbox failed: */
@@ -60,7 +61,9 @@ void job_on_create_done(struct job *job, struct http_call *call);
 void job_fail_create(struct job *job, const json_t *envelope, const struct error *why);
 void job_give_up_create(struct job *job);
 
-/* lifecycle_change.c: pause and wake */
+/* lifecycle_change.c: pause, suspend and wake */
+/* "pause", "suspend" or "wake". */
+const char *job_change_verb(const struct job *job);
 /* It is the first one now: does nothing, fails, or is sent. May end the job. */
 void job_start_change(struct job *job);
 void job_on_change_done(struct job *job, struct http_call *call);

@@ -36,12 +36,13 @@ static json_t *duration_json(int64_t ms)
 
 static json_t *lifecycle_json(const struct sandbox *s)
 {
-    return json_pack("{s:o, s:s?, s:o, s:s?, s:b, s:n}", "idle_timeout_seconds",
+    return json_pack("{s:o, s:s?, s:o, s:s?, s:b, s:o}", "idle_timeout_seconds",
                      duration_json(s->rules.idle_timeout_ms), "idle_action",
                      lifecycle_action_name(s->rules.idle_action), "timeout_seconds",
                      duration_json(s->rules.timeout_ms), "timeout_action",
                      lifecycle_action_name(s->rules.timeout_action), "auto_wake",
-                     s->rules.auto_wake, "keep_suspended_seconds");
+                     s->rules.auto_wake, "keep_suspended_seconds",
+                     duration_json(s->rules.keep_suspended_ms));
 }
 
 static json_t *reason_json(const struct sandbox *s)
@@ -56,7 +57,7 @@ json_t *sandbox_json(const struct sandbox *s)
 {
     return json_pack(
         "{s:s, s:o, s:s, s:o, s:n, s:s, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-        "s:s, s:o, s:n}",
+        "s:s, s:o, s:s?}",
         "id", s->id, "name", text_json(s->name), "template", s->template_name, "template_version",
         text_json(s->template_version), "parent_id", "state", sandbox_state_name(s->state),
         "state_reason", reason_json(s), "vcpus", (json_int_t)s->vcpus, "memory_mib",
@@ -65,7 +66,7 @@ json_t *sandbox_json(const struct sandbox *s)
         lifecycle_json(s), "created_at", time_json(s->created_at), "running_at",
         time_json(s->running_at), "active_at", time_json(s->active_at), "expires_at",
         time_json(s->expires_at), "node", s->node, "identity", stored_json(s->identity),
-        "durability");
+        "durability", s->state == SANDBOX_SUSPENDED ? "local" : NULL);
 }
 
 json_t *operation_json(const struct operation *o)

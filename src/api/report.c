@@ -120,6 +120,16 @@ static int apply_identity(const json_t *identity, struct sandbox *s)
     return 1;
 }
 
+/* A wake that failed leaves it suspended since before. */
+static bool note_suspension(const struct sandbox_report *report, struct sandbox *s)
+{
+    if (report->state == SANDBOX_RUNNING || report->state == SANDBOX_PAUSED) {
+        return set_number(&s->suspended_at, 0);
+    }
+    return report->state == SANDBOX_SUSPENDED && s->suspended_at == 0 &&
+           set_number(&s->suspended_at, clock_real_ms());
+}
+
 int report_apply(const struct sandbox_report *report, struct sandbox *s)
 {
     int changed = apply_identity(report->identity, s);
@@ -132,6 +142,7 @@ int report_apply(const struct sandbox_report *report, struct sandbox *s)
         s->state = report->state;
         more = true;
     }
+    more |= note_suspension(report, s);
     more |= set_text(s->reason_code, sizeof(s->reason_code), report->reason_code);
     more |= set_text(s->reason_message, sizeof(s->reason_message), report->reason_message);
     if (report->template_version[0] != '\0') {

@@ -171,6 +171,9 @@ static void patch_record(struct request *rq, bool write)
         return;
     }
     expiry_changed(rq->api, s.expires_at);
+    if (s.rules.keep_suspended_ms > 0 && s.state == SANDBOX_SUSPENDED) {
+        expiry_changed(rq->api, s.suspended_at + s.rules.keep_suspended_ms);
+    }
     if (s.rules.idle_timeout_ms > 0) {
         expiry_changed(rq->api, s.active_at + s.rules.idle_timeout_ms);
     }

@@ -1,4 +1,4 @@
-/* The lifecycle calls: create, delete, pause, wake. */
+/* The lifecycle calls: create, delete, pause, suspend, wake. */
 #include <errno.h>
 
 #include "api/api.h"
@@ -203,7 +203,15 @@ void route_sandbox_delete(struct request *rq)
     operation_wait(rq, started, answer_lifecycle);
 }
 
-/* ---- pause and wake ---- */
+/* ---- pause, suspend and wake ---- */
+
+static enum change_verb verb_of(const struct request *rq)
+{
+    if (rq->route->handle == route_sandbox_pause) {
+        return CHANGE_PAUSE;
+    }
+    return rq->route->handle == route_sandbox_suspend ? CHANGE_SUSPEND : CHANGE_WAKE;
+}
 
 static void change_now(struct request *rq)
 {
@@ -212,7 +220,7 @@ static void change_now(struct request *rq)
     struct error err = {0};
     char id[ID_SIZE];
     const struct change change = {
-        .is_pause = rq->route->handle == route_sandbox_pause,
+        .verb = verb_of(rq),
         .operation_id = id,
         .key_id = rq->key->record.id,
         .reason_code = "",
@@ -253,6 +261,11 @@ static void change(struct request *rq)
 }
 
 void route_sandbox_pause(struct request *rq)
+{
+    change(rq);
+}
+
+void route_sandbox_suspend(struct request *rq)
 {
     change(rq);
 }

@@ -35,6 +35,7 @@ static const struct route routes[] = {
     {"PATCH", SB, route_sandbox_patch, MEMBER, 0, JSON, "", 0},
     {"DELETE", SB, route_sandbox_delete, MEMBER, 0, NONE, "wait", MAKE_WAIT_MS},
     {"POST", SB "/pause", route_sandbox_pause, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
+    {"POST", SB "/suspend", route_sandbox_suspend, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
     {"POST", SB "/wake", route_sandbox_wake, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
     {"GET", SB "/console", route_sandbox_console, READ, TOKEN, NONE, "", 0},
     {"POST", SB "/run", route_command_run, MEMBER, TOKEN, JSON, "", 0},

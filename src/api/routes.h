@@ -7,6 +7,7 @@
 void route_sandbox_create(struct request *rq);
 void route_sandbox_delete(struct request *rq);
 void route_sandbox_pause(struct request *rq);
+void route_sandbox_suspend(struct request *rq);
 void route_sandbox_wake(struct request *rq);
 /* route_sandbox_read.c */
 void route_sandbox_list(struct request *rq);

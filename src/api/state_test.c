@@ -1,4 +1,5 @@
-/* Pause, wake, auto_wake, the order of verbs, and the rules of lifecycle, against a fake node. */
+/* Pause, suspend, wake, auto_wake, the order of verbs, and the rules of lifecycle, against a fake
+ * node. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -136,9 +137,8 @@ static void test_delete_overtakes(void **state)
     assert_string_equal(answer_text(&ended, "error.code"), "conflict");
 }
 
-static void test_auto_wake(void **state)
+static void check_auto_wake(struct rig *rig, const char *verb, const char *asleep)
 {
-    struct rig *rig = *state;
     _cleanup_answer_ struct answer a = {0};
     _cleanup_answer_ struct answer b = {0};
     _cleanup_answer_ struct answer refused = {0};
@@ -146,21 +146,29 @@ static void test_auto_wake(void **state)
     char path[160];
 
     create(rig, "{\"template\": \"base\"}", id);
-    ask_verb(rig, id, "pause", &a);
+    ask_verb(rig, id, verb, &a);
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/run", id);
     rig_expect(rig, 200, "POST", path, "{\"argv\": [\"true\"]}");
     assert_state(rig, id, "running");
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
     rig_expect(rig, 200, "PATCH", path, "{\"lifecycle\": {\"auto_wake\": false}}");
-    ask_verb(rig, id, "pause", &b);
+    ask_verb(rig, id, verb, &b);
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/run", id);
     rig_ask(rig, "POST", path, "{\"argv\": [\"true\"]}", &refused);
     assert_int_equal(refused.status, 409);
     assert_string_equal(answer_text(&refused, "error.code"), "failed_precondition");
-    assert_string_equal(answer_text(&refused, "error.details.state"), "paused");
+    assert_string_equal(answer_text(&refused, "error.details.state"), asleep);
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/processes", id);
     rig_expect(rig, 200, "GET", path, NULL);
-    assert_state(rig, id, "paused");
+    assert_state(rig, id, asleep);
+}
+
+static void test_auto_wake(void **state)
+{
+    struct rig *rig = *state;
+
+    check_auto_wake(rig, "pause", "paused");
+    check_auto_wake(rig, "suspend", "suspended");
 }
 
 static void test_restart_in_the_middle(void **state)
@@ -188,7 +196,10 @@ static void test_idle_rules(void **state)
     char deleted[21];
     char path[160];
 
-    create(rig, "{\"template\": \"base\", \"lifecycle\": {\"idle_timeout_seconds\": 1.5}}", paused);
+    create(rig,
+           "{\"template\": \"base\", \"lifecycle\": {\"idle_timeout_seconds\": 1.5,"
+           " \"idle_action\": \"pause\"}}",
+           paused);
     create(rig,
            "{\"template\": \"base\", \"lifecycle\": {\"idle_timeout_seconds\": 1.5,"
            " \"idle_action\": \"delete\"}}",
@@ -199,6 +210,151 @@ static void test_idle_rules(void **state)
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", paused);
     rig_ask(rig, "GET", path, NULL, &a);
     assert_string_equal(answer_text(&a, "lifecycle.idle_action"), "pause");
+}
+
+static void test_suspend_and_wake(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer suspended = {0};
+    _cleanup_answer_ struct answer again = {0};
+    _cleanup_answer_ struct answer refused = {0};
+    _cleanup_answer_ struct answer woken = {0};
+    _cleanup_answer_ struct answer paused = {0};
+    _cleanup_answer_ struct answer deeper = {0};
+    char id[21];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    ask_verb(rig, id, "suspend", &suspended);
+    assert_int_equal(suspended.status, 200);
+    assert_string_equal(answer_text(&suspended, "sandbox.state"), "suspended");
+    assert_string_equal(answer_text(&suspended, "sandbox.durability"), "local");
+    assert_string_equal(answer_text(&suspended, "operation.kind"), "suspend");
+    ask_verb(rig, id, "suspend", &again);
+    assert_int_equal(again.status, 200);
+    ask_verb(rig, id, "pause", &refused);
+    assert_int_equal(refused.status, 409);
+    assert_string_equal(answer_text(&refused, "error.details.state"), "suspended");
+    ask_verb(rig, id, "wake", &woken);
+    assert_int_equal(woken.status, 200);
+    assert_string_equal(answer_text(&woken, "sandbox.state"), "running");
+    assert_true(json_is_null(answer_find(&woken, "sandbox.durability")));
+    ask_verb(rig, id, "pause", &paused);
+    assert_int_equal(paused.status, 200);
+    ask_verb(rig, id, "suspend", &deeper);
+    assert_int_equal(deeper.status, 200);
+    assert_string_equal(answer_text(&deeper, "sandbox.state"), "suspended");
+}
+
+static void test_kill_in_a_suspend(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    char id[21];
+    char path[160];
+
+    create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "change_delay_ms 3000\n");
+    ask_verb(rig, id, "suspend?wait=0", &a);
+    assert_string_equal(answer_text(&a, "sandbox.state"), "suspending");
+    (void)rig_stop_api(rig, 9);
+    rig_control(rig, "");
+    rig_start_api(rig);
+    rig_wait_ready(rig);
+    (void)snprintf(path, sizeof(path), "/v1/operations/%s?wait=10",
+                   answer_text(&a, "operation.id"));
+    rig_ask(rig, "GET", path, NULL, &b);
+    assert_string_equal(answer_text(&b, "state"), "succeeded");
+    assert_state(rig, id, "suspended");
+}
+
+static void test_suspended_ones_are_kept_for_a_while(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_answer_ struct answer c = {0};
+    char kept[21];
+    char gone[21];
+    char path[160];
+    int64_t began;
+
+    create(rig, "{\"template\": \"base\"}", kept);
+    create(rig, "{\"template\": \"base\", \"lifecycle\": {\"keep_suspended_seconds\": 1.5}}", gone);
+    began = clock_monotonic_ms();
+    ask_verb(rig, kept, "suspend", &a);
+    ask_verb(rig, gone, "suspend", &b);
+    wait_state(rig, gone, "gone", 8000);
+    assert_in_range(clock_monotonic_ms() - began, 1500, 2900);
+    assert_state(rig, kept, "suspended");
+
+    /* By a later rule it has been kept for long enough already. */
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", kept);
+    rig_expect(rig, 200, "PATCH", path, "{\"lifecycle\": {\"keep_suspended_seconds\": 1}}");
+    wait_state(rig, kept, "gone", 8000);
+    (void)snprintf(path, sizeof(path), "/v1/operations?sandbox_id=%s&kind=delete", kept);
+    rig_ask(rig, "GET", path, NULL, &c);
+    assert_int_equal(json_array_size(answer_find(&c, "items")), 1);
+}
+
+static void test_rules_that_suspend(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    char fresh[21];
+    char idle[21];
+    char timed[21];
+    char path[160];
+
+    create(rig, "{\"template\": \"base\"}", fresh);
+    create(rig, "{\"template\": \"base\", \"lifecycle\": {\"idle_timeout_seconds\": 0.5}}", idle);
+    create(rig,
+           "{\"template\": \"base\", \"lifecycle\": {\"timeout_seconds\": 0.5,"
+           " \"timeout_action\": \"suspend\"}}",
+           timed);
+    wait_state(rig, idle, "suspended", 8000);
+    wait_state(rig, timed, "suspended", 8000);
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", timed);
+    rig_ask(rig, "GET", path, NULL, &a);
+    assert_string_equal(answer_text(&a, "state_reason.code"), "timeout");
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", fresh);
+    rig_ask(rig, "GET", path, NULL, &b);
+    assert_string_equal(answer_text(&b, "state"), "running");
+    assert_string_equal(answer_text(&b, "lifecycle.idle_action"), "suspend");
+    assert_int_equal(json_integer_value(answer_find(&b, "lifecycle.idle_timeout_seconds")), 21600);
+}
+
+/* More than one batch of them are due, and cannot be carried out: the next one's turn comes. */
+static void test_rules_that_cannot_be_carried_out_hold_nothing_up(void **state)
+{
+    struct rig *rig = *state;
+    char id[21];
+    int stuck = 0;
+
+    create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "delay_ms 20000\n");
+    while (stuck < 130) {
+        _cleanup_answer_ struct answer a = {0};
+
+        rig_ask(rig, "POST", "/v1/sandboxes?wait=0",
+                "{\"template\": \"base\", \"lifecycle\": {\"timeout_seconds\": 0.2,"
+                " \"timeout_action\": \"pause\"}}",
+                &a);
+        assert_int_equal(a.status, 202);
+        stuck++;
+    }
+    rig_control(rig, "");
+    {
+        _cleanup_answer_ struct answer a = {0};
+        char path[80];
+
+        (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
+        rig_ask(rig, "PATCH", path,
+                "{\"lifecycle\": {\"timeout_seconds\": 0.3, \"timeout_action\": \"pause\"}}", &a);
+        assert_int_equal(a.status, 200);
+    }
+    wait_state(rig, id, "paused", 8000);
 }
 
 static void test_timeout_pauses_once(void **state)
@@ -271,7 +427,7 @@ static void test_node_that_settles(void **state)
 
 static void test_deleting_refuses(void **state)
 {
-    static const char *const verbs[] = {"pause", "wake"};
+    static const char *const verbs[] = {"pause", "suspend", "wake"};
     struct rig *rig = *state;
     char id[21];
     char path[160];
@@ -280,7 +436,7 @@ static void test_deleting_refuses(void **state)
     rig_control(rig, "delete_delay_ms 3000\n");
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s?wait=0", id);
     rig_expect(rig, 202, "DELETE", path, NULL);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         _cleanup_answer_ struct answer a = {0};
 
         ask_verb(rig, id, verbs[i], &a);
@@ -303,6 +459,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_node_that_settles),
         cmocka_unit_test(test_deleting_refuses),
         cmocka_unit_test(test_kill_in_a_timeouts_pause),
+        cmocka_unit_test(test_suspend_and_wake),
+        cmocka_unit_test(test_kill_in_a_suspend),
+        cmocka_unit_test(test_suspended_ones_are_kept_for_a_while),
+        cmocka_unit_test(test_rules_that_suspend),
+        cmocka_unit_test(test_rules_that_cannot_be_carried_out_hold_nothing_up),
     };
     int r = rig_main(argc, argv);
 

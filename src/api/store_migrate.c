@@ -85,6 +85,10 @@ static const struct store_migration migrations_table[] = {
         "ALTER TABLE sandboxes ADD COLUMN auto_wake INTEGER NOT NULL DEFAULT 1;"
         "CREATE INDEX sandboxes_idle ON sandboxes (active_at + idle_timeout_ms)"
         "  WHERE deleted_at = 0 AND idle_timeout_ms > 0 AND state = 'running';"},
+    {4, "ALTER TABLE sandboxes ADD COLUMN keep_suspended_ms INTEGER NOT NULL DEFAULT 0;"
+        "ALTER TABLE sandboxes ADD COLUMN suspended_at INTEGER NOT NULL DEFAULT 0;"
+        "CREATE INDEX sandboxes_kept ON sandboxes (suspended_at + keep_suspended_ms)"
+        "  WHERE deleted_at = 0 AND keep_suspended_ms > 0 AND state = 'suspended';"},
 };
 
 const struct store_migration *store_migrations(size_t *ret_count)

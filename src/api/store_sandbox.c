@@ -7,7 +7,7 @@
     "seq, id, key_id, name, template, template_version, state, reason_code, reason_message,"       \
     " vcpus, memory_mib, disk_mib, metadata, env_names, identity, transient, timeout_ms, node,"    \
     " created_at, running_at, active_at, expires_at, deleted_at, timeout_action,"                  \
-    " idle_timeout_ms, idle_action, auto_wake"
+    " idle_timeout_ms, idle_action, auto_wake, keep_suspended_ms, suspended_at"
 
 static const char *const state_names[] = {
     [SANDBOX_CREATING] = "creating",     [SANDBOX_RUNNING] = "running",
@@ -20,6 +20,7 @@ static const char *const action_names[] = {
     [LIFECYCLE_NONE] = NULL,
     [LIFECYCLE_DELETE] = "delete",
     [LIFECYCLE_PAUSE] = "pause",
+    [LIFECYCLE_SUSPEND] = "suspend",
 };
 
 static_assert(sizeof(state_names) / sizeof(state_names[0]) == SANDBOX_STATE_COUNT,
@@ -34,7 +35,7 @@ static enum lifecycle_action read_action(sqlite3_stmt *stmt, int column)
 {
     const char *name = (const char *)sqlite3_column_text(stmt, column);
 
-    for (int i = LIFECYCLE_DELETE; name != NULL && i <= LIFECYCLE_PAUSE; i++) {
+    for (int i = LIFECYCLE_DELETE; name != NULL && i <= LIFECYCLE_SUSPEND; i++) {
         if (strcmp(action_names[i], name) == 0) {
             return (enum lifecycle_action)i;
         }
@@ -76,7 +77,8 @@ static const char *or_null(const char *text)
 /* There is always one. */
 static const char *timeout_action_of(const struct sandbox *s)
 {
-    return s->rules.timeout_action == LIFECYCLE_PAUSE ? "pause" : "delete";
+    return action_names[s->rules.timeout_action == LIFECYCLE_NONE ? LIFECYCLE_DELETE
+                                                                  : s->rules.timeout_action];
 }
 
 /* The bounds of all ids with the same shard: process and session ids share it with the sandbox. */
@@ -101,15 +103,16 @@ int store_sandbox_insert(struct store *store,
         "INSERT INTO sandboxes (id, key_id, name, template, template_version, state, vcpus,"
         " memory_mib, disk_mib, metadata, env_names, pending_body, transient, timeout_ms, node,"
         " created_at, expires_at, active_at, timeout_action, idle_timeout_ms, idle_action,"
-        " auto_wake)"
+        " auto_wake, keep_suspended_ms)"
         " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?16,"
-        " ?20, ?21, ?22, ?23"
+        " ?20, ?21, ?22, ?23, ?24"
         " WHERE NOT EXISTS (SELECT 1 FROM sandboxes WHERE id BETWEEN ?18 AND ?19)",
-        "ttttttiiitttiitiitttiti", s->id, s->key_id, or_null(s->name), s->template_name,
+        "ttttttiiitttiitiitttitii", s->id, s->key_id, or_null(s->name), s->template_name,
         or_null(s->template_version), state_names[s->state], s->vcpus, s->memory_mib, s->disk_mib,
         s->metadata, s->env_names, pending_body, (int64_t)s->transient, s->rules.timeout_ms,
         s->node, s->created_at, s->expires_at, low, high, timeout_action_of(s),
-        s->rules.idle_timeout_ms, action_names[s->rules.idle_action], (int64_t)s->rules.auto_wake);
+        s->rules.idle_timeout_ms, action_names[s->rules.idle_action], (int64_t)s->rules.auto_wake,
+        s->rules.keep_suspended_ms);
     if (r == 0) {
         return -EEXIST;
     }
@@ -151,6 +154,8 @@ static int read_row(sqlite3_stmt *stmt, void *ret, struct error *err)
     s->rules.idle_timeout_ms = sqlite3_column_int64(stmt, 24);
     s->rules.idle_action = read_action(stmt, 25);
     s->rules.auto_wake = sqlite3_column_int(stmt, 26) != 0;
+    s->rules.keep_suspended_ms = sqlite3_column_int64(stmt, 27);
+    s->suspended_at = sqlite3_column_int64(stmt, 28);
     if (failed) {
         sandbox_done(s);
         return error_set(err, ENOMEM, "no memory");
@@ -220,13 +225,15 @@ int store_sandbox_update(struct store *store, const struct sandbox *s, struct er
                        " disk_mib = ?9, metadata = ?10, env_names = ?11, identity = ?12,"
                        " timeout_ms = ?13, running_at = ?14, active_at = ?15, expires_at = ?16,"
                        " timeout_action = ?17, idle_timeout_ms = ?18, idle_action = ?19,"
-                       " auto_wake = ?20 WHERE id = ?1",
-                       "ttttttiiitttiiiititi", s->id, or_null(s->name),
+                       " auto_wake = ?20, keep_suspended_ms = ?21, suspended_at = ?22"
+                       " WHERE id = ?1",
+                       "ttttttiiitttiiiititiii", s->id, or_null(s->name),
                        or_null(s->template_version), state_names[s->state], or_null(s->reason_code),
                        or_null(s->reason_message), s->vcpus, s->memory_mib, s->disk_mib,
                        s->metadata, s->env_names, s->identity, s->rules.timeout_ms, s->running_at,
                        s->active_at, s->expires_at, timeout_action_of(s), s->rules.idle_timeout_ms,
-                       action_names[s->rules.idle_action], (int64_t)s->rules.auto_wake);
+                       action_names[s->rules.idle_action], (int64_t)s->rules.auto_wake,
+                       s->rules.keep_suspended_ms, s->suspended_at);
 
     return r < 0 ? r : 0;
 }
@@ -418,19 +425,15 @@ int store_sandbox_usage(struct store *store,
     return 0;
 }
 
-int store_sandbox_next_expiry(struct store *store, int64_t *ret_at, struct error *err)
+/* The only number of the only row, 0 without one. */
+static int read_time(struct store *store, sqlite3_stmt *stmt, int64_t *ret_at, struct error *err)
 {
-    sqlite3_stmt *stmt = store_start(store, err,
-                                     "SELECT coalesce(min(expires_at), 0) FROM sandboxes"
-                                     " WHERE deleted_at = 0 AND expires_at > 0"
-                                     " AND state != 'deleting'",
-                                     "");
     int r = stmt == NULL ? -EIO : store_step(store, stmt, err);
 
     if (r < 0) {
         return r;
     }
-    *ret_at = sqlite3_column_int64(stmt, 0);
+    *ret_at = r == 0 ? 0 : sqlite3_column_int64(stmt, 0);
     (void)sqlite3_reset(stmt);
     return 0;
 }
@@ -448,47 +451,67 @@ read_ids(struct store *store, sqlite3_stmt *stmt, char (*ret_ids)[ID_SIZE], stru
     return r < 0 ? r : count;
 }
 
-int store_sandbox_find_expired(
-    struct store *store, int64_t now, char (*ret_ids)[ID_SIZE], int max, struct error *err)
+/* Each rule: which sandboxes it is of, and when it is due, as its index has them. */
+#define EXPIRES         "deleted_at = 0 AND expires_at > 0 AND state != 'deleting'"
+#define EXPIRES_DUE     "expires_at"
+#define IS_KEPT         "deleted_at = 0 AND keep_suspended_ms > 0 AND state = 'suspended'"
+#define IS_KEPT_DUE     "suspended_at + keep_suspended_ms"
+#define IDLE_RULE       "deleted_at = 0 AND idle_timeout_ms > 0 AND state = 'running'"
+#define IDLE_RULE_DUE   "active_at + idle_timeout_ms"
+#define NEXT(rule, due) "SELECT " due " FROM sandboxes WHERE " rule " ORDER BY " due " LIMIT 1"
+#define FIND(rule, due)                                                                            \
+    "SELECT id FROM sandboxes WHERE " rule " AND " due " <= ?1 ORDER BY " due " LIMIT ?2 OFFSET "  \
+                                                                              "?3"
+
+int store_sandbox_next_expiry(struct store *store, int64_t *ret_at, struct error *err)
+{
+    return read_time(store, store_start(store, err, NEXT(EXPIRES, EXPIRES_DUE), ""), ret_at, err);
+}
+
+int store_sandbox_find_expired(struct store *store,
+                               int64_t now,
+                               char (*ret_ids)[ID_SIZE],
+                               struct id_range range,
+                               struct error *err)
 {
     return read_ids(store,
-                    store_start(store, err,
-                                "SELECT id FROM sandboxes WHERE deleted_at = 0 AND expires_at > 0"
-                                " AND expires_at <= ?1 AND state != 'deleting'"
-                                " ORDER BY expires_at LIMIT ?2",
-                                "ii", now, (int64_t)max),
+                    store_start(store, err, FIND(EXPIRES, EXPIRES_DUE), "iii", now,
+                                (int64_t)range.max, (int64_t)range.skip),
                     ret_ids, err);
 }
 
-/* As the index has it. */
-#define IDLE_RULE "deleted_at = 0 AND idle_timeout_ms > 0 AND state = 'running'"
+int store_sandbox_next_retention(struct store *store, int64_t *ret_at, struct error *err)
+{
+    return read_time(store, store_start(store, err, NEXT(IS_KEPT, IS_KEPT_DUE), ""), ret_at, err);
+}
+
+int store_sandbox_find_kept(struct store *store,
+                            int64_t now,
+                            char (*ret_ids)[ID_SIZE],
+                            struct id_range range,
+                            struct error *err)
+{
+    return read_ids(store,
+                    store_start(store, err, FIND(IS_KEPT, IS_KEPT_DUE), "iii", now,
+                                (int64_t)range.max, (int64_t)range.skip),
+                    ret_ids, err);
+}
 
 int store_sandbox_next_idle(struct store *store, int64_t *ret_at, struct error *err)
 {
-    sqlite3_stmt *stmt =
-        store_start(store, err,
-                    "SELECT active_at + idle_timeout_ms FROM sandboxes"
-                    " WHERE " IDLE_RULE " ORDER BY active_at + idle_timeout_ms LIMIT 1",
-                    "");
-    int r = stmt == NULL ? -EIO : store_step(store, stmt, err);
-
-    if (r < 0) {
-        return r;
-    }
-    *ret_at = r == 0 ? 0 : sqlite3_column_int64(stmt, 0);
-    (void)sqlite3_reset(stmt);
-    return 0;
+    return read_time(store, store_start(store, err, NEXT(IDLE_RULE, IDLE_RULE_DUE), ""), ret_at,
+                     err);
 }
 
-int store_sandbox_find_idle(
-    struct store *store, int64_t now, char (*ret_ids)[ID_SIZE], int max, struct error *err)
+int store_sandbox_find_idle(struct store *store,
+                            int64_t now,
+                            char (*ret_ids)[ID_SIZE],
+                            struct id_range range,
+                            struct error *err)
 {
     return read_ids(store,
-                    store_start(store, err,
-                                "SELECT id FROM sandboxes WHERE " IDLE_RULE
-                                " AND active_at + idle_timeout_ms <= ?1"
-                                " ORDER BY active_at + idle_timeout_ms LIMIT ?2",
-                                "ii", now, (int64_t)max),
+                    store_start(store, err, FIND(IDLE_RULE, IDLE_RULE_DUE), "iii", now,
+                                (int64_t)range.max, (int64_t)range.skip),
                     ret_ids, err);
 }
 

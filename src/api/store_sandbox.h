@@ -27,6 +27,7 @@ enum lifecycle_action {
     LIFECYCLE_NONE, /* of idle_action: no rule */
     LIFECYCLE_DELETE,
     LIFECYCLE_PAUSE,
+    LIFECYCLE_SUSPEND,
 };
 
 struct lifecycle_rules {
@@ -35,6 +36,7 @@ struct lifecycle_rules {
     int64_t idle_timeout_ms; /* 0: none */
     enum lifecycle_action idle_action;
     bool auto_wake;
+    int64_t keep_suspended_ms; /* then a suspended one is deleted; 0: never */
 };
 
 /* Times are milliseconds since 1970, 0 for none; texts are "" or NULL for none. */
@@ -61,6 +63,7 @@ struct sandbox {
     int64_t running_at;
     int64_t active_at;
     int64_t expires_at;
+    int64_t suspended_at; /* since when it is suspended; 0: it is not */
     int64_t deleted_at;
 };
 
@@ -74,6 +77,12 @@ struct sandbox_filter {
     int64_t created_after;       /* 0: none */
     int64_t created_before;
     int limit;
+};
+
+/* A part of what a search finds. */
+struct id_range {
+    int skip;
+    int max;
 };
 
 struct sandbox_usage {
@@ -148,19 +157,28 @@ int store_sandbox_usage(struct store *store,
                         struct error *err) _must_check_;
 /* The earliest expires_at of a living sandbox that is not being deleted, 0 for none. */
 int store_sandbox_next_expiry(struct store *store, int64_t *ret_at, struct error *err) _must_check_;
-/* Those that have expired by `now`, the earliest first, up to `max`. Returns how many. */
+/* Those that have expired by `now`, the earliest first. Returns how many. */
 int store_sandbox_find_expired(struct store *store,
                                int64_t now,
                                char (*ret_ids)[ID_SIZE],
-                               int max,
+                               struct id_range range,
                                struct error *err) _must_check_;
+/* When the first suspended sandbox has been kept for its keep_suspended_ms, 0 for none. */
+int store_sandbox_next_retention(struct store *store, int64_t *ret_at, struct error *err)
+    _must_check_;
+/* Those for which that has passed by `now`, the earliest first. Returns how many. */
+int store_sandbox_find_kept(struct store *store,
+                            int64_t now,
+                            char (*ret_ids)[ID_SIZE],
+                            struct id_range range,
+                            struct error *err) _must_check_;
 /* When the first idle rule of a running sandbox is due, 0 for none. */
 int store_sandbox_next_idle(struct store *store, int64_t *ret_at, struct error *err) _must_check_;
-/* The running ones whose idle rule is due by `now`, up to `max`. Returns how many. */
+/* The running ones whose idle rule is due by `now`. Returns how many. */
 int store_sandbox_find_idle(struct store *store,
                             int64_t now,
                             char (*ret_ids)[ID_SIZE],
-                            int max,
+                            struct id_range range,
                             struct error *err) _must_check_;
 /* timeout_seconds has been carried out. */
 int store_sandbox_spend_timeout(struct store *store, const char *id, struct error *err)

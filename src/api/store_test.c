@@ -106,8 +106,10 @@ static void test_sandbox_record(void **state)
     sandbox_done(&got);
     assert_int_equal(store_sandbox_get(f->store, s.id, &got, &err), 1);
     assert_int_equal(got.state, SANDBOX_RUNNING);
-    assert_int_equal(store_sandbox_find_expired(f->store, 4999, &id, 1, &err), 0);
-    assert_int_equal(store_sandbox_find_expired(f->store, 5000, &id, 1, &err), 1);
+    assert_int_equal(
+        store_sandbox_find_expired(f->store, 4999, &id, (struct id_range){.max = 1}, &err), 0);
+    assert_int_equal(
+        store_sandbox_find_expired(f->store, 5000, &id, (struct id_range){.max = 1}, &err), 1);
     assert_int_equal(store_sandbox_bury(f->store, s.id, 6000, &err), 0);
     assert_int_equal(store_sandbox_find_name(f->store, "one", id, &err), 0);
     sandbox_done(&got);

@@ -48,8 +48,7 @@ static void wait_for(struct request *rq, const char *operation_id)
 
 static void refuse(struct request *rq, const struct sandbox *s, const char *why)
 {
-    const char *state =
-        sandbox_state_name(s->state == SANDBOX_RUNNING ? SANDBOX_PAUSING : s->state);
+    const char *state = sandbox_state_name(s->state);
     struct error err;
 
     (void)error_set_code(&err, ERROR_FAILED_PRECONDITION, state, "the sandbox is %s, and %s", state,
@@ -61,6 +60,7 @@ static void wake(struct request *rq, const struct sandbox *s)
 {
     char id[ID_SIZE];
     const struct change change = {
+        .verb = CHANGE_WAKE,
         .operation_id = id,
         .key_id = rq->key != NULL ? rq->key->record.id : s->key_id,
         .reason_code = "",
@@ -81,6 +81,23 @@ static void wake(struct request *rq, const struct sandbox *s)
     } else {
         wait_for(rq, id);
     }
+}
+
+/* What is on its way is said already. */
+static void look_ahead(struct sandbox *s, enum lifecycle_end end)
+{
+    if (s->state == SANDBOX_RUNNING && end == LIFECYCLE_END_PAUSED) {
+        s->state = SANDBOX_PAUSING;
+    } else if (s->state == SANDBOX_RUNNING && end == LIFECYCLE_END_SUSPENDED) {
+        s->state = SANDBOX_SUSPENDING;
+    }
+}
+
+static bool is_asleep(const struct sandbox *s)
+{
+    return s->state == SANDBOX_PAUSING || s->state == SANDBOX_PAUSED ||
+           s->state == SANDBOX_SUSPENDING || s->state == SANDBOX_SUSPENDED ||
+           s->state == SANDBOX_WAKING;
 }
 
 static int find(const struct request *rq, struct sandbox *ret_sandbox)
@@ -108,10 +125,10 @@ static void enter(struct request *rq)
     }
     memcpy(rq->guest_id, s.id, sizeof(rq->guest_id));
     end = lifecycle_end_of(rq->api, s.id, operation_id);
+    look_ahead(&s, end);
     if (end == LIFECYCLE_END_RUNNING) {
         wait_for(rq, operation_id);
-    } else if (end == LIFECYCLE_END_PAUSED || s.state == SANDBOX_PAUSED ||
-               s.state == SANDBOX_PAUSING || s.state == SANDBOX_WAKING) {
+    } else if (is_asleep(&s)) {
         wake(rq, &s);
     } else {
         go_on(rq);

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -12,6 +13,9 @@ from harness.installation import Installation  # noqa: E402
 
 
 def pytest_configure(config):
+    # What a background job of a shell inherits as ignored would stay so in every program that is tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if os.geteuid() != 0:
         raise pytest.UsageError("the system tests make network namespaces and cgroups: run as root")
     config.addinivalue_line("markers", "last: runs after all others of its session")

@@ -207,7 +207,7 @@ def test_ids_of_the_wrong_form_are_not_found(api, shared):
 
 PATCHES = [
     ({"name": "UP"}, "name"), ({"metadata": {"a": 1}}, "metadata"), ({"env": {"A=": "x"}}, "env"),
-    ({"vcpus": 2}, "vcpus"), ({"lifecycle": {"idle_action": "suspend"}}, "lifecycle.idle_action"),
+    ({"vcpus": 2}, "vcpus"), ({"lifecycle": {"idle_action": "hibernate"}}, "lifecycle.idle_action"),
     ({"lifecycle": {"timeout_seconds": 0}}, "lifecycle.timeout_seconds"), ({"state": "running"}, "state"),
 ]
 

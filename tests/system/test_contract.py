@@ -98,8 +98,6 @@ def test_later_fields_are_invalid(api):
     for body, field in [
         ({"template": "base", "checkpoint_id": "ckxxxxxxxxxxxxxxxxxx"}, "checkpoint_id"),
         ({"template": "base", "network_policy": {}}, "network_policy"),
-        ({"template": "base", "lifecycle": {"idle_action": "suspend"}}, "lifecycle.idle_action"),
-        ({"template": "base", "lifecycle": {"timeout_action": "suspend"}}, "lifecycle.timeout_action"),
     ]:
         answer = api.ask("POST", "/v1/sandboxes", body)
         assert (answer.status, answer.details.get("field")) == (400, field), answer
