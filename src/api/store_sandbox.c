@@ -461,7 +461,7 @@ read_ids(struct store *store, sqlite3_stmt *stmt, char (*ret_ids)[ID_SIZE], stru
 #define NEXT(rule, due) "SELECT " due " FROM sandboxes WHERE " rule " ORDER BY " due " LIMIT 1"
 #define FIND(rule, due)                                                                            \
     "SELECT id FROM sandboxes WHERE " rule " AND " due " <= ?1 ORDER BY " due " LIMIT ?2 OFFSET "  \
-                                                                              "?3"
+    "?3"
 
 int store_sandbox_next_expiry(struct store *store, int64_t *ret_at, struct error *err)
 {

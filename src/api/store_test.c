@@ -13,6 +13,7 @@
 #include "api/store_operation.h"
 #include "api/store_port.h"
 #include "api/store_sandbox.h"
+#include "base/clock.h"
 #include "base/fd.h"
 
 struct fixture {
@@ -259,6 +260,25 @@ static void test_idempotency(void **state)
     assert_int_equal(store_idempotency_prune(f->store, INT64_MAX, &err), 1);
 }
 
+/* A key is kept for IDEMPOTENCY_KEEP_MS to the millisecond. */
+static void test_idempotency_age(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {0};
+    struct idempotency_use use = {"ky", "k"};
+    struct idempotency_record fresh = {.status = 0};
+    struct idempotency_record got = {.status = 0};
+    _cleanup_buf_ struct buf body = buf_make(0);
+    int64_t before = clock_real_ms();
+    int64_t after;
+
+    assert_int_equal(store_idempotency_start(f->store, &use, &fresh, &got, &body, &err), 1);
+    after = clock_real_ms();
+    assert_int_equal(IDEMPOTENCY_KEEP_MS, 24LL * 3600 * 1000);
+    assert_int_equal(store_idempotency_prune(f->store, before, &err), 0);
+    assert_int_equal(store_idempotency_prune(f->store, after + 1, &err), 1);
+}
+
 static int count_rows(struct store *store, const char *sql)
 {
     struct error err = {0};
@@ -461,6 +481,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_operations, setup, teardown),
         cmocka_unit_test_setup_teardown(test_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(test_idempotency, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_idempotency_age, setup, teardown),
         cmocka_unit_test_setup_teardown(test_public_ports, setup, teardown),
         cmocka_unit_test_setup_teardown(test_migrations, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_first_schema, setup, teardown),

@@ -380,6 +380,15 @@ int http_exchange_write(struct http_exchange *exchange, struct span bytes)
     return answer_room(exchange);
 }
 
+/* The next piece has its turn after others, also where all of this one is written already. */
+static int ask_for_drain(struct http_exchange *exchange)
+{
+    exchange->is_blocked = true;
+    exchange->missed_drain = false;
+    conn_schedule(exchange->conn);
+    return 0;
+}
+
 int http_exchange_write_file(struct http_exchange *exchange, int fd, int64_t offset, int64_t count)
 {
     _cleanup_close_ int copy = -1;
@@ -387,8 +396,12 @@ int http_exchange_write_file(struct http_exchange *exchange, int fd, int64_t off
     if (count < 0 || offset < 0) {
         return -EINVAL;
     }
-    if (is_dead(exchange) || exchange->is_bodiless || count == 0) {
-        return answer_may_add(exchange, (uint64_t)count) || !is_dead(exchange) ? 1 : 0;
+    if (is_dead(exchange)) {
+        return 0;
+    }
+    if (exchange->is_bodiless || count == 0) {
+        (void)answer_may_add(exchange, (uint64_t)count);
+        return is_dead(exchange) ? 0 : ask_for_drain(exchange);
     }
     copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) {
@@ -407,7 +420,8 @@ int http_exchange_write_file(struct http_exchange *exchange, int fd, int64_t off
         answer_break(exchange, "no memory");
         return -ENOMEM;
     }
-    return answer_room(exchange);
+    (void)answer_room(exchange);
+    return is_dead(exchange) ? 0 : ask_for_drain(exchange);
 }
 
 void exchange_check_drain(struct http_exchange *exchange)

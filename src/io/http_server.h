@@ -140,8 +140,8 @@ void http_exchange_start(struct http_exchange *exchange,
  * (the bytes were taken all the same). */
 int http_exchange_write(struct http_exchange *exchange, struct span bytes);
 /* Queues `count` bytes of a file from `offset` without a copy; the descriptor is duplicated.
- * Returns as http_exchange_write does, or -errno with nothing queued. A file that turns out shorter
- * breaks the connection. */
+ * Returns 0, and on_drain follows once there is room for the next piece, at the next turn at the
+ * earliest; or -errno with nothing queued. A file that turns out shorter breaks the connection. */
 int http_exchange_write_file(struct http_exchange *exchange, int fd, int64_t offset, int64_t count)
     _must_check_;
 /* fn is called each time the queue has emptied to half after a write that returned 0. */

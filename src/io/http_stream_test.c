@@ -87,6 +87,29 @@ static void test_file_answers(void **state)
     rig_stop(rig);
 }
 
+/* Every piece leaves at once: the next one is asked for all the same. */
+static void test_file_in_pieces(void **state)
+{
+    struct rig *rig = rig_start(&limits, NULL, NULL, NULL);
+    _cleanup_close_ int fd = rig_connect(rig);
+    _cleanup_buf_ struct buf left = buf_make(0);
+    struct rig_answer answer;
+
+    (void)state;
+    rig_send(fd, "GET /file-pieces" H "\r\n");
+    rig_read_answer(fd, &left, false, &answer);
+    assert_int_equal(answer.status, 200);
+    assert_int_equal(answer.body.n, 10000);
+    check_pattern(buf_span(&answer.body), 0, 10000);
+    rig_answer_done(&answer);
+    rig_send(fd, "HEAD /file-pieces" H "\r\n");
+    rig_read_answer(fd, &left, true, &answer);
+    assert_int_equal(answer.status, 200);
+    rig_answer_done(&answer);
+    rig_wait(&rig_counters(rig)->closed_complete, 2);
+    rig_stop(rig);
+}
+
 struct upload {
     int fd;
     bool chunked;
@@ -364,6 +387,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_large_answers),
         cmocka_unit_test(test_file_answers),
+        cmocka_unit_test(test_file_in_pieces),
         cmocka_unit_test(test_large_requests),
         cmocka_unit_test(test_echo_is_held_back_both_ways),
         cmocka_unit_test(test_slow_clients_disturb_nobody),

@@ -19,8 +19,9 @@
 #include "io/http_conn.h"
 #include "io/loop.h"
 
-#define PIECE_BYTES  30000U
-#define WAIT_SECONDS 20
+#define PIECE_BYTES      30000U
+#define FILE_PIECE_BYTES 1000U
+#define WAIT_SECONDS     20
 
 struct rig {
     struct loop *loop;
@@ -215,6 +216,31 @@ static void start_file(struct job *job, int64_t declared, int64_t count)
     http_exchange_end(job->exchange);
 }
 
+/* The file, each piece when the one before has left. */
+static void write_file_piece(void *arg)
+{
+    struct job *job = arg;
+    uint64_t n = job->total - job->position;
+
+    if (n == 0) {
+        http_exchange_end(job->exchange);
+        return;
+    }
+    n = n < FILE_PIECE_BYTES ? n : FILE_PIECE_BYTES;
+    assert_int_equal(
+        http_exchange_write_file(job->exchange, job->rig->file, (int64_t)job->position, (int64_t)n),
+        0);
+    job->position += n;
+}
+
+static void start_file_pieces(struct job *job, uint64_t count)
+{
+    job->total = count;
+    http_exchange_on_drain(job->exchange, write_file_piece, job);
+    http_exchange_start(job->exchange, 200, NULL, 0, (int64_t)count);
+    write_file_piece(job);
+}
+
 /* Answers in two parts of five bytes, declared as n (-1: not). */
 static void respond_in_parts(struct http_exchange *exchange, int64_t declared)
 {
@@ -344,6 +370,8 @@ static bool route_streams(struct job *job, const char *path)
         start_file(job, -1, RIG_BIG_BYTES - 1);
     } else if (strcmp(path, "/file-fixed") == 0) {
         start_file(job, RIG_BIG_BYTES + 1, RIG_BIG_BYTES - 1);
+    } else if (strcmp(path, "/file-pieces") == 0) {
+        start_file_pieces(job, 10 * FILE_PIECE_BYTES);
     } else if (strcmp(path, "/file-short") == 0) {
         start_file(job, RIG_BIG_BYTES + 102, RIG_BIG_BYTES + 100);
     } else if (strcmp(path, "/parts") == 0) {

@@ -134,10 +134,14 @@ class Plan:
 
 
 class Reader:
-    """Follows one session to its end over as many connections as it takes, by one of three ways."""
+    """Follows one session to its end over as many connections as it takes, by one of three ways. One that `goes_back`
+    resumes at times from a place that it had passed already, and gets the same again."""
 
-    def __init__(self, patient, session, dice):
+    def __init__(self, patient, session, dice, goes_back):
         self.patient, self.api, self.session, self.dice = patient, patient.api, session, dice
+        self.goes_back, self.went_back = goes_back, 0
+        self.had = {"stdout": b"", "stderr": b""}  # before it went back
+        self.ids = []  # of events, with the bytes that had come by then
         self.got = {"stdout": bytearray(), "stderr": bytearray()}
         self.path = []  # [stream, bytes] as they came
         self.last_id, self.end, self.connections = None, None, 0
@@ -146,6 +150,8 @@ class Reader:
         deadline = time.monotonic() + 3 * PATIENCE_SECONDS
         while self.end is None:
             self.connections += 1
+            if self.goes_back and self.connections > 1 and self.dice.random() < 0.4:
+                self.go_back(way)
             try:
                 getattr(self, way)(self.dice.choice([1, 3, 20, 200, 10**9, 10**9]))
             except ApiError as error:
@@ -158,6 +164,27 @@ class Reader:
                 self.patient.installation.wait_ready()
             assert time.monotonic() < deadline, f"{way} does not end: {self.session} {({k: len(v) for k, v in self.got.items()})}"
         return self
+
+    def go_back(self, way):
+        self.went_back += 1
+        for name, got in self.got.items():
+            self.had[name] = max(self.had[name], bytes(got), key=len)
+        if way == "output":
+            for got in self.got.values():
+                del got[self.dice.randrange(len(got) + 1):]
+            return
+        total = self.dice.randrange(sum(size for _, size in self.path) + 1)
+        if way == "events":
+            self.last_id, total = self.dice.choice([(None, 0), *self.ids])
+            self.ids = [known for known in self.ids if known[1] <= total]
+        path, left = [], total
+        for stream, size in self.path:
+            if left > 0:
+                path.append([stream, min(size, left)])
+            left -= size
+        self.path = path
+        for name, got in self.got.items():
+            del got[sum(size for stream, size in path if stream == name):]
 
     def take(self, stream, data):
         self.got[stream] += data
@@ -177,6 +204,7 @@ class Reader:
                 if event["event"] == "process_exited":
                     self.end = event["data"]
                 self.last_id = event["id"] or self.last_id
+                self.ids.append((self.last_id, sum(size for _, size in self.path)))
 
     def attach(self, patience):
         with Attached(self.api, self.session, stdout=len(self.got["stdout"]), stderr=len(self.got["stderr"])) as at:
@@ -244,7 +272,7 @@ class Worker(threading.Thread):
         # One that blocks is read by one reader: what that one has taken, another cannot ask for.
         number = 1 if plan.block else dice.choice([1, 2, 3])
         ways = dice.sample(["events", "attach", "attach" if plan.block else "output"], number)
-        readers = [Reader(Patient(self.installation), session, random.Random(dice.random())) for _ in ways]
+        readers = [Reader(Patient(self.installation), session, random.Random(dice.random()), not plan.block) for _ in ways]
         failures = []
 
         def follow(reader, way):
@@ -271,11 +299,12 @@ class Worker(threading.Thread):
             require(reader.end is not None, label, way)
             for name, data in want.items():
                 require(reader.got[name] == data, label, way, name, difference(reader.got[name], data))
+                require(data.startswith(reader.had[name]), label, way, name, difference(reader.had[name], data))
             if reader.end:
                 plan.check_end(reader.end, (label, way))
         paths = [reader.path for reader, way in zip(readers, ways) if way != "output"]
         require(all(path == paths[0] for path in paths), label, ways, [path[:20] for path in paths])
-        self.count.add_connections(sum(reader.connections for reader in readers))
+        self.count.add_connections(sum(reader.connections for reader in readers), sum(reader.went_back for reader in readers))
         result = self.patient.ask("GET", f"/v1/sandboxes/{box}/processes/{process}/result", query={"wait": 60})
         require(result.status == 200, label, result)
         plan.check_result(result.json, label)
@@ -339,7 +368,7 @@ class Count:
 
     def __init__(self, rounds, seconds):
         self.lock, self.left, self.until = threading.Lock(), rounds, time.monotonic() + seconds
-        self.taken, self.finished, self.bytes, self.connections = 0, 0, 0, 0
+        self.taken, self.finished, self.bytes, self.connections, self.went_back = 0, 0, 0, 0, 0
         self.marks = collections.defaultdict(list)
         self.kinds = collections.Counter()
         self.what = {}  # by mark, for the message of a failure
@@ -367,9 +396,10 @@ class Count:
             for name in (plan.kind, *(n for n in ("tty", "block", "collected") if getattr(plan, n))):
                 self.kinds[name] += 1
 
-    def add_connections(self, number):
+    def add_connections(self, number, went_back):
         with self.lock:
             self.connections += number
+            self.went_back += went_back
 
     def stop(self):
         with self.lock:
@@ -417,9 +447,11 @@ def test_every_byte_exactly_once(installation):
     problems = [t.problem for t in (*workers, *killers) if t.problem]
     print(f"seed {SEED}: {count.finished} of {count.taken} commands right in {time.monotonic() - began:.0f} s, "
           f"{count.bytes} bytes, {count.connections} connections of readers, "
+          f"{count.went_back} of them from an earlier place, "
           f"killed {({k.victim: k.killed for k in killers})}, {dict(count.kinds)}, {len(problems)} problems", flush=True)
     require(not problems, *(str(problem)[:3000] for problem in problems))
     assert count.finished == count.taken and count.finished > 0 and all(k.killed for k in killers)
+    assert count.went_back > 0
     assert count.taken == ROUNDS or SECONDS != float("inf")
     installation.wait_ready()
     for box in boxes:

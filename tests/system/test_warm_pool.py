@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 
 def waiting_vmms(installation):
@@ -15,6 +16,22 @@ def waiting_vmms(installation):
         if any("/volume/vms/" in target for target in targets):
             found.append(pid)
     return found
+
+
+def cpu_seconds(pid):
+    fields = open(f"/proc/{pid}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class TestWaiting:
+    def test_a_waiting_machine_costs_no_processor(self, api, installation):
+        installation.wait_warm()
+        # All have rehearsed and are stopped: what they use in two seconds is nothing.
+        before = {pid: cpu_seconds(pid) for pid in waiting_vmms(installation)}
+        assert before
+        time.sleep(2)
+        used = {pid: cpu_seconds(pid) - start for pid, start in before.items()}
+        assert all(seconds <= 0.02 for seconds in used.values()), used
 
 
 class TestDeadOnArrival:

@@ -40,11 +40,12 @@ gate_build() {
     }
 }
 
-# gate_test DIR: runs the unit tests and corpora; prints the counts for the summary. Many wait most of
+# gate_test DIR [ARGUMENTS OF MESON TEST...]: runs the unit tests and corpora; prints the counts for the summary. Many wait most of
 # their time, so that a gate that has one core runs as many as there are cores.
 gate_test() {
     local dir=$1 status=0 ok bad
-    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes "$(nproc)" >"$dir/test.log" 2>&1 || status=$?
+    shift
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes "$(nproc)" "$@" >"$dir/test.log" 2>&1 || status=$?
     ok=$(sed -n 's/^Ok: *\([0-9]*\).*/\1/p' "$dir/test.log" | tail -n 1)
     bad=$(awk '/^(Fail|Timeout|Unexpected Pass): / { n += $NF } END { print n + 0 }' "$dir/test.log")
     if grep -q '^No tests defined' "$dir/test.log"; then
