@@ -20,7 +20,7 @@ struct watch_call {
     char user[FILE_USER_SIZE];
     struct buf path;
     struct watch_reader reader;
-    char after[WATCH_ID_SIZE];
+    char after[EVENT_ID_SIZE];
     bool recursive;
     bool waiting; /* for the connection to drain */
     struct loop_timer *comment_timer;
@@ -40,7 +40,7 @@ static void on_close(struct call *call, bool complete)
 static void put_watching(struct watch_call *w, struct buf *text)
 {
     _cleanup_json_ json_t *data = json_object();
-    char id[WATCH_ID_SIZE];
+    char id[EVENT_ID_SIZE];
     int r = file_name_set(data, "path", "path_base64", buf_span(&w->reader.watch->path));
 
     r |= json_object_set_new(data, "recursive", json_boolean(w->recursive));

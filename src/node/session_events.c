@@ -14,6 +14,7 @@
 #include "io/loop.h"
 #include "node/base64.h"
 #include "node/data.h"
+#include "node/event_id.h"
 #include "node/node.h"
 #include "node/routes.h"
 #include "node/sandbox.h"
@@ -48,8 +49,14 @@ static void on_close(struct call *call, bool complete)
 
 static void begin_event(const struct events_reader *reader, const char *name, struct buf *text)
 {
-    buf_printf(text, "id: %" PRIu64 "-%" PRIu64 "-%d\nevent: %s\ndata: ", reader->session.at.at[0],
-               reader->session.at.at[1], (int)reader->session.phase, name);
+    const struct output_event_id id = {
+        .at = {reader->session.at.at[0], reader->session.at.at[1]},
+        .phase = (unsigned int)reader->session.phase,
+    };
+    char id_text[EVENT_ID_SIZE];
+
+    output_event_id_format(&id, id_text);
+    buf_printf(text, "id: %s\nevent: %s\ndata: ", id_text, name);
 }
 
 static void put_json_event(const struct events_reader *reader,
@@ -234,22 +241,16 @@ void session_events_on_change(struct data *data, struct sandbox *sb)
     }
 }
 
-/* "OUT-ERR-PHASE". */
 static int parse_id(const char *text, struct session_reader *reader)
 {
-    struct span all = span_of_str(text);
-    size_t first = span_find(all, 0, '-');
-    size_t second = first < all.n ? span_find(all, first + 1, '-') : all.n;
-    uint64_t phase;
+    struct output_event_id id;
 
-    if (second >= all.n ||
-        span_parse_u64(span_head(all, first), INT64_MAX, &reader->at.at[0]) < 0 ||
-        span_parse_u64(span_make(&all.p[first + 1], second - first - 1), INT64_MAX,
-                       &reader->at.at[1]) < 0 ||
-        span_parse_u64(span_skip(all, second + 1), SESSION_PHASE_DONE, &phase) < 0) {
+    if (output_event_id_parse(text, SESSION_PHASE_DONE, &id) < 0) {
         return -EBADMSG;
     }
-    reader->phase = (enum session_phase)phase;
+    reader->at.at[0] = id.at[0];
+    reader->at.at[1] = id.at[1];
+    reader->phase = (enum session_phase)id.phase;
     return 0;
 }
 

@@ -1,7 +1,6 @@
 #include "node/watch.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/id.h"
@@ -344,15 +343,15 @@ watch_new(struct services *services, struct span path, bool recursive, const cha
     return watch;
 }
 
-/* "NAME-POSITION". */
-static bool parse_id(const struct watch *watch, const char *id, uint64_t *ret_position)
+static bool parse_id(const struct watch *watch, const char *text, uint64_t *ret_position)
 {
-    struct span all = span_of_str(id);
-    size_t dash = span_find(all, 0, '-');
-    uint64_t name;
+    struct watch_event_id id;
 
-    return span_parse_u64(span_head(all, dash), UINT64_MAX, &name) == 0 && name == watch->name &&
-           span_parse_u64(span_skip(all, dash + 1), watch->end, ret_position) == 0;
+    if (watch_event_id_parse(text, &id) < 0 || id.name != watch->name || id.position > watch->end) {
+        return false;
+    }
+    *ret_position = id.position;
+    return true;
 }
 
 static void place(struct watch_reader *reader, const char *after)
@@ -414,17 +413,17 @@ void watch_leave(struct watch_reader *reader)
     }
 }
 
-void watch_format_id(const struct watch_reader *reader, char out[WATCH_ID_SIZE])
+void watch_format_id(const struct watch_reader *reader, char out[EVENT_ID_SIZE])
 {
-    (void)snprintf(out, WATCH_ID_SIZE, "%" PRIu64 "-%" PRIu64, reader->watch->name,
-                   reader->position);
+    watch_event_id_format(&(const struct watch_event_id){reader->watch->name, reader->position},
+                          out);
 }
 
 bool watch_next(struct watch_reader *reader, struct buf *text)
 {
     const struct watch *watch = reader->watch;
     const struct watch_event *event;
-    char id[WATCH_ID_SIZE];
+    char id[EVENT_ID_SIZE];
 
     if (reader->missed || reader->position < watch->first) {
         reader->missed = false;

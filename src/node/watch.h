@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/list.h"
+#include "node/event_id.h"
 
 struct loop_timer;
 struct service;
@@ -77,7 +78,6 @@ void watch_leave(struct watch_reader *reader);
 /* Appends the text of the reader's next event and moves it on. False when there is none now. */
 bool watch_next(struct watch_reader *reader, struct buf *text);
 /* The id of the reader's position. */
-#define WATCH_ID_SIZE 48
-void watch_format_id(const struct watch_reader *reader, char out[WATCH_ID_SIZE]);
+void watch_format_id(const struct watch_reader *reader, char out[EVENT_ID_SIZE]);
 /* The agent is gone: all of them end. */
 void watches_end(struct services *services);

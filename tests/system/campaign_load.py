@@ -1,0 +1,118 @@
+"""What needs many files or many events in a sandbox: directories that change while they are walked, a directory of a
+hundred thousand entries on the sandbox's own disk, a watch whose reader falls behind, readers of different speed."""
+
+import io
+import tarfile
+import threading
+
+import pytest
+
+from harness.attach import Attached
+from harness.files import Files
+from harness.watch import Watch
+
+# Puts a link to a directory of others in the place of a directory, and back, as fast as it can.
+SWAPPER = """
+import ctypes, os, sys
+libc, folder = ctypes.CDLL(None, use_errno=True), os.fsencode(sys.argv[1])
+here, there, EXCHANGE, AT_FDCWD = folder + b"/tree/inner", folder + b"/link", 2, -100
+print("ready", flush=True)
+while True:
+    libc.renameat2(AT_FDCWD, here, AT_FDCWD, there, EXCHANGE)
+"""
+ROUNDS = 40
+
+
+@pytest.fixture(scope="module")
+def box(installation):
+    sandbox = installation.api.create(memory_mib=1024)["id"]
+    yield sandbox
+    installation.api.delete(sandbox)
+
+
+@pytest.fixture
+def files(api, box):
+    return Files(api, box)
+
+
+class TestChangingTree:
+    """Walks of root over a tree in which a user swaps a directory for a link that leads out of it."""
+
+    FOLDER = "/home/user/race"
+
+    @pytest.fixture
+    def swapped(self, api, box, files):
+        api.check_output(box, f"sudo mkdir -p /opt/precious && sudo touch /opt/precious/keep-$(seq -s ' /opt/precious/keep-' 1 20)"
+                              f" && mkdir -p {self.FOLDER}/tree/inner && ln -s /opt/precious {self.FOLDER}/link")
+        files.put("/tmp/swapper.py", SWAPPER.encode())
+        process, session = api.start(box, ["python3", "/tmp/swapper.py", self.FOLDER])
+        with Attached(api, session["id"]) as at:
+            at.read_until(b"ready\n")
+        yield
+        api.post(f"/v1/sandboxes/{box}/processes/{process['id']}/kill", {})
+        api.check_output(box, f"sudo rm -rf {self.FOLDER} /opt/precious")
+
+    def precious(self, api, box):
+        return api.check_output(box, "ls /opt/precious | wc -l").strip()
+
+    def test_deletion_stays_inside(self, api, box, files, swapped):
+        for _ in range(ROUNDS):
+            api.check_output(box, f"mkdir -p {self.FOLDER}/tree/inner/deep; touch {self.FOLDER}/tree/inner/deep/f; true")
+            answer = files.ask("DELETE", path=f"{self.FOLDER}/tree", recursive="true", user="root")
+            assert answer.status in (200, 404, 409), answer
+            api.check_output(box, f"mkdir -p {self.FOLDER}/tree; mkdir {self.FOLDER}/tree/inner 2>/dev/null;"
+                                  f" [ -L {self.FOLDER}/link ] || [ -L {self.FOLDER}/tree/inner ] ||"
+                                  f" ln -sfn /opt/precious {self.FOLDER}/link; true")
+            assert self.precious(api, box) == "20"
+
+    def test_lists_and_archives_stay_inside(self, api, box, files, swapped):
+        for _ in range(ROUNDS):
+            answer = files.ask("GET", "/list", path=f"{self.FOLDER}/tree", depth=5, user="root")
+            assert answer.status in (200, 409), answer
+            if answer.status == 200:
+                assert not [e["path"] for e in answer.json["items"] if "keep-" in e["path"]]
+            archive = files.ask("GET", "/tar", path=f"{self.FOLDER}/tree", user="root")
+            assert archive.status in (200, 404, 409), archive
+            if archive.status == 200:
+                with tarfile.open(fileobj=io.BytesIO(archive.body)) as tar:
+                    assert not [name for name in tar.getnames() if "keep-" in name]
+
+
+def test_a_hundred_thousand_entries_on_disk(api, box, files):
+    folder = "/home/user/many"
+    api.check_output(box, f"mkdir {folder} && cd {folder} && seq -f 'entry-%06g' 1 100000 | xargs touch", timeout_seconds=600)
+    assert len(files.list_all(folder, limit=1000)) == 100_000
+    archive = api.expect(200, "GET", files.at("/tar", path=folder))
+    with tarfile.open(fileobj=io.BytesIO(archive.body)) as tar:
+        assert sum(1 for member in tar if member.isfile()) == 100_000
+    files.delete(folder, recursive="true")
+    assert files.ask("GET", "/stat", path=folder).status == 404
+
+
+def test_a_reader_that_falls_behind_is_told_and_goes_on(api, box):
+    folder = "/home/user/busy"
+    api.check_output(box, f"mkdir {folder}")
+    with Watch(api, box, folder) as watch:
+        watch.next()
+        # More than the history and all buffers on the way hold.
+        api.check_output(box, f"cd {folder} && for turn in 1 2 3 4; do seq -f '%0100g' 1 20000 | xargs touch;"
+                              " seq -f '%0100g' 1 20000 | xargs rm; done", timeout_seconds=600)
+        api.check_output(box, f"touch {folder}/last")
+        seen = watch.until("created", f"{folder}/last")
+    assert "overflow" in [kind for kind, _ in seen]
+    api.check_output(box, f"rm -r {folder}")
+
+
+def test_the_furthest_reader_counts(api, box):
+    """A blocked command goes on as soon as one reader has read; the slow one is told of what it missed."""
+    process, session = api.start(box, "seq 1 1000000", spool_bytes=65536, on_full="block")
+    want = b"".join(b"%d\n" % i for i in range(1, 1_000_001))
+    with Attached(api, session["id"]) as slow, Attached(api, session["id"]) as fast:
+        reader = threading.Thread(target=fast.read_to_end)
+        reader.start()
+        reader.join(120)
+        assert fast.events[-1]["type"] == "process_exited" and fast.output["stdout"] == want
+        slow.read_to_end()
+    missed = sum(e["bytes"] for e in slow.events if e["type"] == "gap")
+    assert missed + len(slow.output["stdout"]) == len(want)
+    assert api.result(box, process["id"])["exit_code"] == 0
