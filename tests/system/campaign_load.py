@@ -7,9 +7,12 @@ import threading
 
 import pytest
 
+from harness import poll
 from harness.attach import Attached
 from harness.files import Files
 from harness.watch import Watch
+
+from test_floods import mib
 
 # Puts a link to a directory of others in the place of a directory, and back, as fast as it can.
 SWAPPER = """
@@ -21,6 +24,30 @@ while True:
     libc.renameat2(AT_FDCWD, here, AT_FDCWD, there, EXCHANGE)
 """
 ROUNDS = 40
+
+MANY = r"""
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int made = 0, wanted = atoi(argv[argc - 1]);
+    for (pid_t pid = 0; made < wanted && (pid = fork()) >= 0; made++) {
+        if (pid == 0) {
+            for (int fd = 0; fd < 3; fd++)
+                close(fd);
+            for (;;)
+                pause();
+        }
+    }
+    printf("%d %s\n", made, made < wanted ? strerror(errno) : "all");
+    fflush(stdout);
+    while (made < wanted)
+        pause();
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +143,31 @@ def test_the_furthest_reader_counts(api, box):
     missed = sum(e["bytes"] for e in slow.events if e["type"] == "gap")
     assert missed + len(slow.output["stdout"]) == len(want)
     assert api.result(box, process["id"])["exit_code"] == 0
+
+
+def test_ten_thousand_processes(api, installation, sandboxes):
+    # One process for each half MiB is what a sandbox may have.
+    box = sandboxes(memory_mib=5632)["id"]
+    before = mib(installation)
+    Files(api, box).put("many.c", MANY.encode())
+    api.check_output(box, "gcc -O1 -static -o many many.c", timeout_seconds=60)
+    many, _ = api.start(box, ["./many", "10000"])
+    assert api.result(box, many["id"], wait=200)["stdout"] == "10000 all\n"
+    # All of it still works.
+    assert api.check_output(box, ["echo", "alive"]) == "alive\n"
+    assert api.process(box, many["id"])["state"] == "exited"
+    assert int(api.check_output(box, "ls /proc | grep -c '^[0-9]'")) > 10_000
+    assert api.get(f"/v1/sandboxes/{box}/ports")["items"] == []
+    assert Files(api, box).stat("/etc/hosts")["type"] == "file"
+    poll.until(lambda: api.get(f"/v1/sandboxes/{box}/metrics")["items"][-1]["processes"] >= 10_000, 20, "they are counted")
+    # Up to the limit and beyond: who has too many is told so, and so is a new command. Files need no room.
+    more, session = api.start(box, ["./many", "30000"])
+    said = api.expect(200, "GET", f"/v1/sessions/{session['id']}/output", query={"stream": "stdout", "offset": 0, "wait": 200}).body
+    assert said.endswith(b" Resource temporarily unavailable\n"), said
+    answer = api.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]})
+    assert (answer.status, answer.code) == (503, "service_unavailable") and b"could not start the command" in answer.body, answer
+    assert Files(api, box).read("many.c") == MANY.encode()
+    for process in (more, many):
+        assert api.post(f"/v1/sandboxes/{box}/processes/{process['id']}/kill")["killed"] is True
+    poll.until(lambda: int(api.check_output(box, "ls /proc | grep -c '^[0-9]'")) < 500, 30, "they are gone")
+    assert mib(installation) - before < 24, (before, mib(installation))

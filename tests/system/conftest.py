@@ -16,6 +16,8 @@ def pytest_configure(config):
     # What a background job of a shell inherits as ignored would stay so in every program that is tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # ignored here (nohup), and not by what is started
     if os.geteuid() != 0:
         raise pytest.UsageError("the system tests make network namespaces and cgroups: run as root")
     config.addinivalue_line("markers", "last: runs after all others of its session")

@@ -66,57 +66,6 @@ def test_a_fork_bomb_is_outlived(api, box):
 
 
 # Children that only wait, and hold no output open.
-MANY = r"""
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-int main(int argc, char **argv)
-{
-    int made = 0, wanted = atoi(argv[argc - 1]);
-    for (pid_t pid = 0; made < wanted && (pid = fork()) >= 0; made++) {
-        if (pid == 0) {
-            for (int fd = 0; fd < 3; fd++)
-                close(fd);
-            for (;;)
-                pause();
-        }
-    }
-    printf("%d %s\n", made, made < wanted ? strerror(errno) : "all");
-    fflush(stdout);
-    while (made < wanted)
-        pause();
-}
-"""
-
-
-def test_ten_thousand_processes(api, installation, sandboxes):
-    # One process for each half MiB is what a sandbox may have.
-    box = sandboxes(memory_mib=5632)["id"]
-    before = mib(installation)
-    Files(api, box).put("many.c", MANY.encode())
-    api.check_output(box, "gcc -O1 -static -o many many.c", timeout_seconds=60)
-    many, _ = api.start(box, ["./many", "10000"])
-    assert api.result(box, many["id"], wait=200)["stdout"] == "10000 all\n"
-    # All of it still works.
-    assert api.check_output(box, ["echo", "alive"]) == "alive\n"
-    assert api.process(box, many["id"])["state"] == "exited"
-    assert int(api.check_output(box, "ls /proc | grep -c '^[0-9]'")) > 10_000
-    assert api.get(f"/v1/sandboxes/{box}/ports")["items"] == []
-    assert Files(api, box).stat("/etc/hosts")["type"] == "file"
-    poll.until(lambda: api.get(f"/v1/sandboxes/{box}/metrics")["items"][-1]["processes"] >= 10_000, 20, "they are counted")
-    # Up to the limit and beyond: who has too many is told so, and so is a new command. Files need no room.
-    more, session = api.start(box, ["./many", "30000"])
-    said = api.expect(200, "GET", f"/v1/sessions/{session['id']}/output", query={"stream": "stdout", "offset": 0, "wait": 200}).body
-    assert said.endswith(b" Resource temporarily unavailable\n"), said
-    answer = api.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]})
-    assert (answer.status, answer.code) == (503, "service_unavailable") and b"could not start the command" in answer.body, answer
-    assert Files(api, box).read("many.c") == MANY.encode()
-    for process in (more, many):
-        assert api.post(f"/v1/sandboxes/{box}/processes/{process['id']}/kill")["killed"] is True
-    poll.until(lambda: int(api.check_output(box, "ls /proc | grep -c '^[0-9]'")) < 500, 30, "they are gone")
-    assert mib(installation) - before < 24, (before, mib(installation))
 
 
 def test_the_quota_of_running_commands(api, installation):

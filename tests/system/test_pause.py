@@ -13,8 +13,8 @@ from harness import machine, poll
 from harness.attach import Attached
 from harness.files import Files
 from harness.http import ApiError
+from harness.watch import Watch
 
-from test_file_watch import Watch
 from test_ports import TestUpgrades as Upgrades
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
@@ -407,37 +407,6 @@ class TestCrash:
         api.post(f"/v1/sandboxes/{sandbox}/processes/{process['id']}/kill")
         lines = api.output(session["id"]).decode().split()
         assert lines == [str(i) for i in range(1, len(lines) + 1)]
-
-    @pytest.mark.parametrize("program", ["space-node", "space-api"])
-    def test_kill_9_at_any_moment_of_pause_and_wake(self, api, installation, sandboxes, program):
-        sandbox = sandboxes()["id"]
-        process, session = api.start(sandbox, COUNTER)
-        for i in range(8):  # each death of a daemon is followed by a longer pause of its supervisor
-            verb = ("pause", "wake")[i % 2]
-            client = api.as_key(api.key)
-            thread = threading.Thread(target=lambda v=verb, c=client: attempt(c, sandbox, v))
-            thread.start()
-            time.sleep(0.003 * (i // 2))
-            installation.kill_daemon(program)
-            thread.join(60)
-            client.close()
-            api.close()
-            installation.wait_ready()
-            settled = poll.until(lambda: state(api, sandbox) in ("running", "paused") and state(api, sandbox), 60, "a definite state")
-            assert settled in ("running", "paused")
-            done = (pause if verb == "pause" else wake)(api, sandbox)
-            assert done["sandbox"]["state"] == {"pause": "paused", "wake": "running"}[verb], (i, done)
-        assert api.check_output(sandbox, "echo alive") == "alive\n"
-        api.post(f"/v1/sandboxes/{sandbox}/processes/{process['id']}/kill")
-        lines = api.output(session["id"]).decode().split()
-        assert lines == [str(n) for n in range(1, len(lines) + 1)]
-
-
-def attempt(client, sandbox, verb):
-    try:
-        client.ask("POST", f"/v1/sandboxes/{sandbox}/{verb}", query={"wait": 10}, check=False)
-    except OSError:
-        pass
 
 
 class TestCli:

@@ -157,6 +157,7 @@ class TestDamage:
     def test_a_damaged_snapshot_is_refused_and_kept(self, node, sandboxes, name):
         sandbox = sandboxes()
         node.suspend(sandbox)
+        node.installation.wait_warm()  # what starts from here on is the wake's
         path = node.folder(sandbox) / "suspended" / name
         good = path.read_bytes()
         bad = bytearray(good)
