@@ -264,13 +264,27 @@ static int put_seconds(
                : 0;
 }
 
+/* The only one of these that is on by itself. */
+static int put_idle_timeout(json_t *lifecycle, const struct args *args, struct error *err)
+{
+    const char *text = args_get(args, "idle-timeout");
+
+    if (text != NULL && strcmp(text, "none") == 0) {
+        return json_object_set_new(lifecycle, "idle_timeout_seconds", json_null()) < 0
+                   ? error_set(err, ENOMEM, "out of memory")
+                   : 0;
+    }
+    return put_seconds(lifecycle, args, "idle-timeout", "idle_timeout_seconds", err);
+}
+
 static int put_lifecycle(json_t *body, const struct args *args, struct error *err)
 {
     const char *action = args_get(args, "idle-action");
     _cleanup_json_ json_t *lifecycle = json_object();
 
     if (put_seconds(lifecycle, args, "lifetime", "timeout_seconds", err) < 0 ||
-        put_seconds(lifecycle, args, "idle-timeout", "idle_timeout_seconds", err) < 0) {
+        put_idle_timeout(lifecycle, args, err) < 0 ||
+        put_seconds(lifecycle, args, "keep-suspended", "keep_suspended_seconds", err) < 0) {
         return -EINVAL;
     }
     if (args_has(args, "lifetime")) {

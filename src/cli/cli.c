@@ -160,7 +160,7 @@ static void print_advice(const struct cli *cli, const struct error *err)
     } else if (err->code == ERROR_NOT_FOUND && strcmp(resource, "template") == 0) {
         remedy = "`space templates` lists what there is";
     } else if (err->code == ERROR_CAPACITY_UNAVAILABLE) {
-        remedy = "delete sandboxes (space ls, space rm), ask for less memory, or try again later";
+        remedy = "delete or suspend sandboxes (space rm, space suspend), or ask for less memory";
     } else if (err->code == ERROR_RATE_LIMITED || err->code == ERROR_SERVICE_UNAVAILABLE) {
         remedy = "try again in a moment; `space status` shows what is not ready";
     } else if (err->code == ERROR_STORAGE_FULL) {

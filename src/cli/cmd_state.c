@@ -1,4 +1,4 @@
-/* `space pause`, `wake`. */
+/* `space pause`, `suspend`, `wake`. */
 #include <stdio.h>
 
 #include "base/buf.h"
@@ -61,6 +61,11 @@ static int change_all(struct cli *cli, const struct args *args, const struct cha
 int cmd_pause(struct cli *cli, const struct args *args)
 {
     return change_all(cli, args, &(const struct change){"pause", "paused"});
+}
+
+int cmd_suspend(struct cli *cli, const struct args *args)
+{
+    return change_all(cli, args, &(const struct change){"suspend", "suspended"});
 }
 
 int cmd_wake(struct cli *cli, const struct args *args)

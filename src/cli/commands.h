@@ -15,6 +15,7 @@ int cmd_create(struct cli *cli, const struct args *args);
 int cmd_ls(struct cli *cli, const struct args *args);
 int cmd_show(struct cli *cli, const struct args *args);
 int cmd_pause(struct cli *cli, const struct args *args);
+int cmd_suspend(struct cli *cli, const struct args *args);
 int cmd_wake(struct cli *cli, const struct args *args);
 int cmd_rm(struct cli *cli, const struct args *args);
 int cmd_shell(struct cli *cli, const struct args *args);

@@ -36,10 +36,12 @@ const struct option_spec cli_globals[] = {
         {"disk", 0, "SIZE", "disk; not smaller than the template's"},                              \
         {"metadata", 0, "NAME=VALUE", "a label of yours; may be repeated"},                        \
         {"lifetime", 0, "TIME", "delete the sandbox after 30 (seconds), 5m, 2h, 7d"},              \
-        {"idle-timeout", 0, "TIME", "act when it was not used for so long while it ran"},          \
-        {"idle-action", 0, "ACTION", "what to do then: pause (default) or delete"},                \
+        {"idle-timeout", 0, "TIME",                                                                \
+         "act when it was not used for so long while it ran (default 6h), or none"},               \
+        {"idle-action", 0, "ACTION", "what to do then: suspend (default), pause or delete"},       \
+        {"keep-suspended", 0, "TIME", "delete it when it was suspended for so long"},              \
     {                                                                                              \
-        "no-auto-wake", 0, NULL, "calls do not wake it when it is paused"                          \
+        "no-auto-wake", 0, NULL, "calls do not wake it when it is paused or suspended"             \
     }
 
 static const struct option_spec up_options[] = {
@@ -241,7 +243,15 @@ const struct verb cli_verbs[] = {
      "goes on when it wakes: by `space wake`, or when it is used, unless --no-auto-wake.\n",
      "space pause build-42\n", json_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX,
      cmd_pause},
-    {"wake", VERB_GROUP_SANDBOX, "SANDBOX…", "let paused sandboxes go on", "",
+    {"suspend", VERB_GROUP_SANDBOX, "SANDBOX…", "write sandboxes to disk, and free their memory",
+     "A suspended one costs disk space only. Processes, open files, terminals and output are "
+     "kept,\n"
+     "and go on when it wakes: by `space wake`, or when it is used, unless --no-auto-wake.\n"
+     "Connections to ports and transfers of files end. It happens by itself after the\n"
+     "--idle-timeout.\n",
+     "space suspend build-42\n", json_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX,
+     cmd_suspend},
+    {"wake", VERB_GROUP_SANDBOX, "SANDBOX…", "let paused or suspended sandboxes go on", "",
      "space wake build-42\n", json_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX,
      cmd_wake},
     {"rm", VERB_GROUP_SANDBOX, "SANDBOX…", "delete sandboxes, in whatever state they are",

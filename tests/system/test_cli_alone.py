@@ -268,9 +268,12 @@ def test_create_prints_only_the_id(space, api):
 
 def test_create_sends_the_rules_of_its_options(space, api):
     space("create", "base", "--idle-timeout", "90m", "--idle-action", "delete", "--no-auto-wake")
-    space("create", "base", "--idle-timeout", "30")
+    space("create", "base", "--idle-timeout", "30", "--idle-action", "suspend", "--keep-suspended", "30d")
+    space("create", "base", "--idle-timeout", "none")
     assert [r[2]["lifecycle"] for r in api.requests if r[0] == "POST"] == [
-        {"idle_timeout_seconds": 5400.0, "idle_action": "delete", "auto_wake": False}, {"idle_timeout_seconds": 30.0}]
+        {"idle_timeout_seconds": 5400.0, "idle_action": "delete", "auto_wake": False},
+        {"idle_timeout_seconds": 30.0, "idle_action": "suspend", "keep_suspended_seconds": 2592000.0},
+        {"idle_timeout_seconds": None}]
 
 
 def test_lists_are_whole(space, api):
@@ -438,7 +441,7 @@ def test_bash_completes(env, box):
 
 def test_the_man_page_names_every_verb(space):
     page = space("help", "--man").stdout
-    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "wake"):
+    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend", "wake"):
         assert f".SS space {verb} " in page
     assert ".SH EXIT STATUS" in page and "__complete" not in page
 

@@ -11,7 +11,7 @@ from harness import spec
 from harness.installation import WORK
 
 LATER = [
-    ("POST", "/v1/sandboxes/{sb}/suspend"), ("POST", "/v1/sandboxes/{sb}/fork"),
+    ("POST", "/v1/sandboxes/{sb}/fork"),
     ("POST", "/v1/sandboxes/{sb}/checkpoints"), ("GET", "/v1/sandboxes/{sb}/checkpoints"),
     ("POST", "/v1/sandboxes/{sb}/rollback"), ("GET", "/v1/checkpoints/ckxxxxxxxxxxxxxxxxxx"),
 ]

@@ -323,7 +323,7 @@ class TestVerbs:
 
 class TestLifecycle:
     def test_an_idle_sandbox_is_paused_and_woken_by_use(self, api, sandboxes):
-        sandbox = sandboxes(lifecycle={"idle_timeout_seconds": 2})
+        sandbox = sandboxes(lifecycle={"idle_timeout_seconds": 2, "idle_action": "pause"})
         assert (sandbox["lifecycle"]["idle_action"], sandbox["lifecycle"]["idle_timeout_seconds"]) == ("pause", 2)
         sandbox = sandbox["id"]
         api.check_output(sandbox, "true")
@@ -335,7 +335,7 @@ class TestLifecycle:
         assert api.sandbox(sandbox)["state_reason"] is None
 
     def test_activity_keeps_it_running(self, api, sandboxes):
-        sandbox = sandboxes(lifecycle={"idle_timeout_seconds": 1.5})["id"]
+        sandbox = sandboxes(lifecycle={"idle_timeout_seconds": 1.5, "idle_action": "pause"})["id"]
         assert api.run(sandbox, "sleep 4")["exit_code"] == 0  # a call that lasts
         assert state(api, sandbox) == "running"
         _, session = api.start(sandbox, "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done")
@@ -375,9 +375,9 @@ class TestLifecycle:
         poll.until(lambda: state(api, sandbox) == "paused", 30, "a rule that a PATCH set")
 
     @pytest.mark.parametrize("lifecycle,field", [
-        ({"idle_action": "suspend"}, "idle_action"), ({"timeout_action": "suspend"}, "timeout_action"),
+        ({"idle_action": "hibernate"}, "idle_action"), ({"timeout_action": "wake"}, "timeout_action"),
         ({"idle_timeout_seconds": 0}, "idle_timeout_seconds"), ({"idle_timeout_seconds": "1"}, "idle_timeout_seconds"),
-        ({"auto_wake": "yes"}, "auto_wake"), ({"keep_suspended_seconds": 5}, "keep_suspended_seconds"),
+        ({"auto_wake": "yes"}, "auto_wake"), ({"keep_suspended_seconds": 0}, "keep_suspended_seconds"),
         ({"idle": 5}, "idle")])
     def test_bad_rules_are_refused(self, api, lifecycle, field):
         answer = api.ask("POST", "/v1/sandboxes", {"template": "base", "lifecycle": lifecycle}, check=False)

@@ -21,7 +21,10 @@ def test_create_answers_when_it_runs(api, sandboxes):
     assert sandbox["state"] == "running" and sandbox["state_reason"] is None
     assert (sandbox["vcpus"], sandbox["memory_mib"], sandbox["disk_mib"]) == (1, 512, 4096)
     assert sandbox["env_names"] == ["LANG"] and sandbox["metadata"] == {"team": "a"}
-    assert sandbox["expires_at"] is None and sandbox["lifecycle"]["idle_action"] is None
+    assert sandbox["expires_at"] is None and sandbox["durability"] is None
+    assert sandbox["lifecycle"] == {
+        "idle_timeout_seconds": 21600, "idle_action": "suspend", "timeout_seconds": None, "timeout_action": "delete",
+        "auto_wake": True, "keep_suspended_seconds": None}
     identity = sandbox["identity"]
     assert all(identity[k] for k in ("entropy", "clock", "hostname", "machine_id", "tokens"))
     assert api.sandbox(sandbox["id"])["id"] == sandbox["id"]
