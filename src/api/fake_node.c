@@ -47,8 +47,9 @@ struct control {
     bool not_ready;
     int delete_delay_ms;
     bool delete_fail;
-    int change_delay_ms; /* of a pause or wake */
-    bool is_settling;    /* it was restarted, and its sandboxes are not yet at rest */
+    int change_delay_ms; /* of a pause, suspend or wake */
+    char change_fail[64];
+    bool is_settling; /* it was restarted, and its sandboxes are not yet at rest */
 };
 
 /* One exchange and what is to be done with it later. */
@@ -100,6 +101,8 @@ static void control_read(const struct fake *fake, struct control *c)
             c->delete_delay_ms = (int)number;
         } else if (span_equals_str(key, "change_delay_ms")) {
             c->change_delay_ms = (int)number;
+        } else if (span_equals_str(key, "change_fail")) {
+            (void)span_copy_str(value, c->change_fail, sizeof(c->change_fail));
         } else if (span_equals_str(key, "settling")) {
             c->is_settling = number != 0;
         } else if (span_equals_str(key, "delete_fail")) {
@@ -591,16 +594,18 @@ static void finish_change(void *arg)
     respond(later->exchange, 200, describe(s, s->state));
 }
 
-static void refuse_change(struct later *later)
+static void refuse_change(struct later *later, const char *code, const char *state)
 {
-    struct fake_sandbox *s = find(later->fake, later->id);
+    const struct fake_sandbox *s = find(later->fake, later->id);
+    enum error_code value = error_code_find(code);
     struct error err;
     json_t *answer;
 
-    (void)error_set_code(&err, ERROR_FAILED_PRECONDITION, "waking", "it is waking");
+    (void)error_set_code(&err, value, value == ERROR_FAILED_PRECONDITION ? state : NULL,
+                         "it is %s, says the fake node", state);
     answer = json_error_make(&err, "", NULL);
-    (void)json_object_set_new(answer, "sandbox", describe(s, "waking"));
-    respond(later->exchange, 409, answer);
+    (void)json_object_set_new(answer, "sandbox", describe(s, state));
+    respond(later->exchange, error_code_status(value), answer);
 }
 
 static void
@@ -615,7 +620,11 @@ on_change(void *arg, struct http_exchange *exchange, struct span body, const str
     (void)json_answer_parse(body, &later->body, &err);
     control_read(later->fake, &c);
     if (c.is_settling) {
-        refuse_change(later);
+        refuse_change(later, "failed_precondition", "waking");
+        return;
+    }
+    if (c.change_fail[0] != '\0') {
+        refuse_change(later, c.change_fail, find(later->fake, later->id)->state);
         return;
     }
     after(later, c.change_delay_ms, finish_change);
