@@ -1,7 +1,9 @@
-"""What needs many files or many events in a sandbox: directories that change while they are walked, a directory of a
-hundred thousand entries on the sandbox's own disk, a watch whose reader falls behind, readers of different speed."""
+"""What needs many files, processes or events in a sandbox: directories that change while they are walked, a directory of
+LOAD_ENTRIES on the sandbox's own disk, a watch whose reader falls behind, readers of different speed."""
 
+import http.client
 import io
+import os
 import tarfile
 import threading
 
@@ -24,6 +26,7 @@ while True:
     libc.renameat2(AT_FDCWD, here, AT_FDCWD, there, EXCHANGE)
 """
 ROUNDS = 40
+ENTRIES = int(os.environ.get("LOAD_ENTRIES", "100000"))
 
 MANY = r"""
 #include <errno.h>
@@ -98,20 +101,23 @@ class TestChangingTree:
             assert answer.status in (200, 409), answer
             if answer.status == 200:
                 assert not [e["path"] for e in answer.json["items"] if "keep-" in e["path"]]
-            archive = files.ask("GET", "/tar", path=f"{self.FOLDER}/tree", user="root")
+            try:
+                archive = files.ask("GET", "/tar", path=f"{self.FOLDER}/tree", user="root")
+            except http.client.IncompleteRead:
+                continue  # it was told in the middle, by being cut off
             assert archive.status in (200, 404, 409), archive
             if archive.status == 200:
                 with tarfile.open(fileobj=io.BytesIO(archive.body)) as tar:
                     assert not [name for name in tar.getnames() if "keep-" in name]
 
 
-def test_a_hundred_thousand_entries_on_disk(api, box, files):
+def test_a_large_directory_on_disk(api, box, files):
     folder = "/home/user/many"
-    api.check_output(box, f"mkdir {folder} && cd {folder} && seq -f 'entry-%06g' 1 100000 | xargs touch", timeout_seconds=600)
-    assert len(files.list_all(folder, limit=1000)) == 100_000
+    api.check_output(box, f"mkdir {folder} && cd {folder} && seq -f 'entry-%06g' 1 {ENTRIES} | xargs touch", timeout_seconds=600)
+    assert len(files.list_all(folder, limit=1000)) == ENTRIES
     archive = api.expect(200, "GET", files.at("/tar", path=folder))
     with tarfile.open(fileobj=io.BytesIO(archive.body)) as tar:
-        assert sum(1 for member in tar if member.isfile()) == 100_000
+        assert sum(1 for member in tar if member.isfile()) == ENTRIES
     files.delete(folder, recursive="true")
     assert files.ask("GET", "/stat", path=folder).status == 404
 
@@ -122,7 +128,7 @@ def test_a_reader_that_falls_behind_is_told_and_goes_on(api, box):
     with Watch(api, box, folder) as watch:
         watch.next()
         # More than the history and all buffers on the way hold.
-        api.check_output(box, f"cd {folder} && for turn in 1 2 3 4; do seq -f '%0100g' 1 20000 | xargs touch;"
+        api.check_output(box, f"cd {folder} && for turn in 1 2; do seq -f '%0100g' 1 20000 | xargs touch;"
                               " seq -f '%0100g' 1 20000 | xargs rm; done", timeout_seconds=600)
         api.check_output(box, f"touch {folder}/last")
         seen = watch.until("created", f"{folder}/last")

@@ -11,7 +11,7 @@ from test_pause import COUNTER, pause, state, wake
 
 
 @pytest.mark.parametrize("program", ["space-node", "space-api"])
-def test_kill_9_at_any_moment_of_pause_and_wake(self, api, installation, sandboxes, program):
+def test_kill_9_at_any_moment_of_pause_and_wake(api, installation, sandboxes, program):
     sandbox = sandboxes()["id"]
     process, session = api.start(sandbox, COUNTER)
     for i in range(8):  # each death of a daemon is followed by a longer pause of its supervisor
