@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "api/drain.h"
 #include "api/expiry.h"
 #include "api/feed.h"
 #include "api/idempotency.h"
@@ -143,6 +144,9 @@ int api_start(struct api *api, const struct api_options *options, struct error *
         return error_set(err, ENOMEM, "no memory");
     }
     r = lifecycle_load(api, err);
+    if (r == 0) {
+        r = drain_new(api, &api->drain, err);
+    }
     if (r < 0) {
         return r;
     }
@@ -208,6 +212,7 @@ void api_free(struct api *api)
     lifecycle_free(api->lifecycle);
     node_link_free(api->node);
     expiry_free(api->expiry);
+    drain_free(api->drain);
     feed_free(api->feed);
     http_client_free(api->client);
     key_table_done(&api->keys);

@@ -18,6 +18,7 @@ struct http_server;
 struct http_client;
 struct node_link;
 struct lifecycle;
+struct drain;
 struct expiry;
 struct feed;
 struct idle;
@@ -37,6 +38,7 @@ struct api {
     struct feed *feed;
     struct lifecycle *lifecycle;
     struct expiry *expiry;
+    struct drain *drain;
     struct list idle_checks; /* struct idle_check: the node is asked whether they are idle */
     int idle_skip;           /* of the idle ones, those that were asked about in this round */
     struct list flights;     /* struct idempotency_flight: requests with a key that still run */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "api/api.h"
+#include "api/drain.h"
 #include "api/node_link.h"
 #include "base/clock.h"
 
@@ -151,6 +152,9 @@ int create_prepare(struct request *rq,
     }
     if (r == 0) {
         r = check_quotas(rq, &s, err);
+    }
+    if (r == 0) {
+        r = drain_refuse(rq->api, ERROR_CAPACITY_UNAVAILABLE, "no sandbox is made", err);
     }
     if (r < 0) {
         sandbox_done(&s);

@@ -36,6 +36,7 @@ struct fake {
     struct list sandboxes;
     struct list feeds; /* struct exchange_data */
     struct fake_files *files;
+    int changes; /* on their way */
 };
 
 struct control {
@@ -578,6 +579,7 @@ static void finish_change(void *arg)
     struct fake_sandbox *s = find(later->fake, later->id);
     const char *verb = strrchr(later->path, '/');
 
+    later->fake->changes--;
     if (s == NULL) {
         respond_error(later->exchange, "conflict", NULL);
         return;
@@ -627,6 +629,8 @@ on_change(void *arg, struct http_exchange *exchange, struct span body, const str
         refuse_change(later, c.change_fail, find(later->fake, later->id)->state);
         return;
     }
+    later->fake->changes++;
+    (void)fprintf(stderr, "changes=%d\n", later->fake->changes); /* how many at once */
     after(later, c.change_delay_ms, finish_change);
 }
 
@@ -712,7 +716,9 @@ static void on_request(void *ctx, struct http_exchange *exchange)
     later = later_new(fake, exchange);
     if (strcmp(path, "/n1/node") == 0) {
         respond(exchange, 200,
-                json_pack("{s:b, s:[s]}", "ready", !c.not_ready, "waiting_for", "adoption"));
+                json_pack("{s:b, s:[s], s:s, s:{s:i, s:i}, s:{s:i}}", "ready", !c.not_ready,
+                          "waiting_for", "adoption", "version", "0.0", "vcpus", "host", 2,
+                          "admitted", 1, "memory", "total_mib", 4096));
     } else if (strcmp(path, "/n1/templates") == 0) {
         respond(exchange, 200,
                 json_pack("{s:[{s:s, s:s, s:i, s:i, s:i, s:s, s:s}]}", "items", "name", "base",

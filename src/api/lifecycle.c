@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "api/drain.h"
 #include "api/lifecycle_private.h"
 #include "api/node_link.h"
 #include "api/record_json.h"
@@ -172,6 +173,19 @@ bool lifecycle_is_busy(const struct api *api, const char *sandbox_id)
     return job_find(api, sandbox_id) != NULL;
 }
 
+int lifecycle_count_suspends(const struct api *api)
+{
+    int count = 0;
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &api->lifecycle->jobs)
+    {
+        count += list_entry(it, struct job, link)->kind == JOB_SUSPEND;
+    }
+    return count;
+}
+
 enum lifecycle_end
 lifecycle_end_of(const struct api *api, const char *sandbox_id, char ret_operation_id[21])
 {
@@ -222,6 +236,7 @@ void job_end(struct job *job)
     if (operation_id[0] != '\0') {
         operation_notify(api, operation_id);
     }
+    drain_poke(api);
 }
 
 /* ---- the end of a delete ---- */

@@ -76,6 +76,8 @@ lifecycle_end_of(const struct api *api, const char *sandbox_id, char ret_operati
 void lifecycle_note(struct api *api, const struct sandbox_report *report);
 /* Whether a job of this sandbox has yet to end. */
 bool lifecycle_is_busy(const struct api *api, const char *sandbox_id);
+/* How many suspends have yet to end. */
+int lifecycle_count_suspends(const struct api *api);
 
 /* Answers rq by fn when the operation has ended or its wait is over. */
 void operation_wait(struct request *rq, const char *operation_id, request_fn fn);

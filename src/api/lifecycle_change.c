@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/drain.h"
 #include "api/expiry.h"
 #include "api/lifecycle_private.h"
 #include "api/record_json.h"
@@ -58,6 +59,14 @@ static int refuse(const struct sandbox *s, enum job_kind kind, struct error *err
     return error_set_code(
         err, ERROR_FAILED_PRECONDITION, state, "a sandbox that is %s cannot be %s%s%.200s", state,
         words_of(kind)->participle, s->reason_message[0] == '\0' ? "" : ": ", s->reason_message);
+}
+
+/* Nothing is woken on a node that is to be drained. */
+static int check_drain(const struct api *api, enum job_kind kind, struct error *err)
+{
+    return kind != JOB_WAKE
+               ? 0
+               : drain_refuse(api, ERROR_SERVICE_UNAVAILABLE, "no sandbox is woken", err);
 }
 
 /* ---- the end ---- */
@@ -249,7 +258,7 @@ void job_start_change(struct job *job)
         }
         return;
     }
-    if (r < 0 || write_begin(job, &err) < 0) {
+    if (r < 0 || check_drain(job->api, job->kind, &err) < 0 || write_begin(job, &err) < 0) {
         fail(job, NULL, &err);
         return;
     }
@@ -299,6 +308,9 @@ int lifecycle_change(struct api *api,
 
     if (!can && (s->state == SANDBOX_DELETING || job_find(api, s->id) == NULL)) {
         return refuse(s, kind, err);
+    }
+    if (!is_done && check_drain(api, kind, err) < 0) {
+        return -err->errnum;
     }
     if (job_count(api, s->id) >= WAITING_MAX) {
         return error_set_code(err, ERROR_LIMIT_EXCEEDED, "operations",

@@ -168,7 +168,7 @@ static void test_route_rights(void **state)
         if (strncmp(r->path, "/v1/", 4) == 0) {
             assert_int_equal(r->flags & ROUTE_PUBLIC, 0);
         }
-        if (strncmp(r->path, "/v1/keys", 8) == 0) {
+        if (strncmp(r->path, "/v1/keys", 8) == 0 || strncmp(r->path, "/v1/nodes", 9) == 0) {
             assert_int_equal(r->role, KEY_ROLE_ADMIN);
         }
     }

@@ -88,6 +88,10 @@ static const struct route routes[] = {
     {"GET", "/v1/keys", route_key_list, ADMIN, 0, NONE, LIST_QUERY, 0},
     {"POST", "/v1/keys", route_key_create, ADMIN, 0, JSON, "", 0},
     {"DELETE", "/v1/keys/{}", route_key_delete, ADMIN, 0, NONE, "", 0},
+    {"GET", "/v1/nodes", route_node_list, ADMIN, 0, NONE, LIST_QUERY, 0},
+    {"GET", "/v1/nodes/{}", route_node_get, ADMIN, 0, NONE, "wait fields", 0},
+    {"POST", "/v1/nodes/{}/drain", route_node_drain, ADMIN, 0, MAYBE, "wait", MAKE_WAIT_MS},
+    {"POST", "/v1/nodes/{}/undrain", route_node_undrain, ADMIN, 0, MAYBE, "wait", MAKE_WAIT_MS},
     {NULL, NULL, NULL, READ, 0, NONE, NULL, 0},
 };
 

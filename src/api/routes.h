@@ -56,6 +56,11 @@ void route_template_get(struct request *rq);
 void route_key_list(struct request *rq);
 void route_key_create(struct request *rq);
 void route_key_delete(struct request *rq);
+/* route_nodes.c */
+void route_node_list(struct request *rq);
+void route_node_get(struct request *rq);
+void route_node_drain(struct request *rq);
+void route_node_undrain(struct request *rq);
 /* route_service.c */
 void route_healthz(struct request *rq);
 void route_readyz(struct request *rq);
@@ -72,7 +77,10 @@ void route_openapi(struct request *rq);
     "session_id started_at exited_at"
 #define TEMPLATE_FIELDS "name version vcpus memory_mib disk_mib user created_at"
 #define KEY_FIELDS      "id name role created_at expires_at"
-#define PORT_FIELDS     "port address process_id public url"
+#define NODE_FIELDS                                                                                \
+    "name state connected drain_requested_at drained_at sandboxes version vcpus memory disk "      \
+    "problems"
+#define PORT_FIELDS "port address process_id public url"
 #define ENTRY_FIELDS                                                                               \
     "path name type size_bytes mode uid gid user group modified_at symlink_target name_base64 "    \
     "path_base64"

@@ -89,6 +89,10 @@ static const struct store_migration migrations_table[] = {
         "ALTER TABLE sandboxes ADD COLUMN suspended_at INTEGER NOT NULL DEFAULT 0;"
         "CREATE INDEX sandboxes_kept ON sandboxes (suspended_at + keep_suspended_ms)"
         "  WHERE deleted_at = 0 AND keep_suspended_ms > 0 AND state = 'suspended';"},
+    {5, "CREATE TABLE nodes ("
+        "  name TEXT PRIMARY KEY,"
+        "  drain_at INTEGER NOT NULL DEFAULT 0,"
+        "  drained_at INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"},
 };
 
 const struct store_migration *store_migrations(size_t *ret_count)

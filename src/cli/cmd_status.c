@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/installation.h"
+#include "cli/nodes.h"
 #include "cli/readiness.h"
 #include "cli/rest.h"
 #include "cli/text.h"
@@ -116,6 +117,19 @@ static void gather_api(struct cli *cli, struct report *report)
     json_decref(version);
 }
 
+/* What only administrators are told; others see null. */
+static void gather_nodes(const struct cli *cli, struct report *report)
+{
+    const json_t *api = json_object_get(report->document, "api");
+    json_t *nodes = NULL;
+
+    if (cli->config.key[0] == '\0' || strcmp(api_text(api, "state"), "unreachable") == 0 ||
+        nodes_ask(cli->rest, &nodes, NULL) < 0) {
+        nodes = NULL;
+    }
+    (void)json_object_set_new(report->document, "nodes", nodes != NULL ? nodes : json_null());
+}
+
 /* --- printing --------------------------------------------------------------------------------- */
 
 static void print_daemons(struct buf *out, const json_t *document)
@@ -200,6 +214,20 @@ static void print_node(struct buf *out, const json_t *document)
     print_use(out, node);
 }
 
+static void print_drains(struct buf *out, const json_t *document)
+{
+    const json_t *node;
+    size_t i;
+
+    json_array_foreach(json_object_get(document, "nodes"), i, node) {
+        _cleanup_buf_ struct buf text = buf_make(0);
+
+        if (nodes_put_drain(&text, node)) {
+            put_line(out, "drain", "%s; `space node undrain` ends that", buf_str(&text));
+        }
+    }
+}
+
 /* Nothing runs on this machine: one sentence says it all. */
 static bool is_stopped(const json_t *document)
 {
@@ -238,6 +266,7 @@ static int print_report(const json_t *document)
         put_line(&out, "api", "%s%s%s", api_text(api, "state"), more[0] != '\0' ? ": " : "", more);
     }
     print_daemons(&out, document);
+    print_drains(&out, document);
     print_node(&out, document);
     return cli_print(&out);
 }
@@ -262,6 +291,7 @@ int cmd_status(struct cli *cli, const struct args *args)
         }
     }
     gather_api(cli, &report);
+    gather_nodes(cli, &report);
     (void)json_object_set_new(owned, "healthy", json_boolean(report.well));
     printed = cli->json ? cli_print_json(owned) : print_report(owned);
     return printed == EXIT_STATUS_DONE && !report.well ? EXIT_STATUS_REFUSED : printed;

@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/installation.h"
+#include "cli/nodes.h"
 #include "cli/readiness.h"
 #include "cli/rest.h"
 #include "cli/text.h"
@@ -243,6 +244,25 @@ static void check_admin_key(struct cli *cli)
     }
 }
 
+/* Easily forgotten after a maintenance. */
+static void check_drain(const struct cli *cli)
+{
+    _cleanup_json_ json_t *nodes = NULL;
+    const json_t *node;
+    size_t i;
+
+    if (nodes_ask_here(cli, &nodes, NULL) < 0) {
+        return;
+    }
+    json_array_foreach(nodes, i, node) {
+        _cleanup_buf_ struct buf text = buf_make(0);
+
+        if (nodes_put_drain(&text, node)) {
+            cli_note("space: %s; `space node undrain` ends that", buf_str(&text));
+        }
+    }
+}
+
 static int bring_up(struct cli *cli, int64_t wait_ms, struct error *err)
 {
     int64_t began_ms = clock_monotonic_ms();
@@ -284,5 +304,6 @@ int cmd_up(struct cli *cli, const struct args *args)
         return cli_fail(cli, &err);
     }
     check_admin_key(cli);
+    check_drain(cli);
     return EXIT_STATUS_DONE;
 }

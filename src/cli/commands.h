@@ -32,6 +32,7 @@ int cmd_watch(struct cli *cli, const struct args *args);
 int cmd_logs(struct cli *cli, const struct args *args);
 int cmd_templates(struct cli *cli, const struct args *args);
 int cmd_keys(struct cli *cli, const struct args *args);
+int cmd_node(struct cli *cli, const struct args *args);
 int cmd_help(struct cli *cli, const struct args *args);
 /* Candidates for the shell's completion, one a line; not shown in the help. */
 int cmd_complete(struct cli *cli, const struct args *args);

@@ -2,12 +2,15 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "cli/api.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 #include "cli/doctor.h"
 #include "cli/installation.h"
+#include "cli/nodes.h"
 #include "cli/readiness.h"
+#include "cli/rest.h"
 
 static bool check_daemon(struct doctor *d, enum daemon_id id)
 {
@@ -77,6 +80,29 @@ static void check_node_answers(struct doctor *d)
     json_decref(node);
 }
 
+/* Silence when the API does not tell: that is what readiness and admin key are checked for. */
+static void check_drain(struct doctor *d)
+{
+    _cleanup_json_ json_t *nodes = NULL;
+    const json_t *node;
+    size_t i;
+
+    if (nodes_ask_here(d->cli, &nodes, NULL) < 0) {
+        return;
+    }
+    json_array_foreach(nodes, i, node) {
+        _cleanup_buf_ struct buf text = buf_make(0);
+
+        if (nodes_put_drain(&text, node)) {
+            doctor_put(d, "drain", DOCTOR_DEGRADED,
+                       "space node undrain, when the maintenance is over", "%s", buf_str(&text));
+        } else {
+            doctor_put(d, "drain", DOCTOR_OK, NULL, "node %s is not drained",
+                       api_text(node, "name"));
+        }
+    }
+}
+
 void doctor_check_daemons(struct doctor *d)
 {
     bool node_runs;
@@ -96,5 +122,6 @@ void doctor_check_daemons(struct doctor *d)
     }
     if (api_runs) {
         check_ready(d);
+        check_drain(d);
     }
 }

@@ -176,6 +176,12 @@ static const struct option_spec keys_options[] = {
     OPTIONS_END,
 };
 
+static const struct option_spec node_options[] = {
+    {"wait", 0, NULL, "of drain: until nothing runs on it"},
+    OPTION_JSON,
+    OPTIONS_END,
+};
+
 static const struct option_spec help_options[] = {
     {"man", 0, NULL, NULL},
     OPTIONS_END,
@@ -333,6 +339,13 @@ const struct verb cli_verbs[] = {
      "space keys\nspace keys create ci --role member --expires 90d --out ci.key\n"
      "space keys rm ky7n3c8x5h2v9q4t6m8b\n",
      keys_options, 0, 1000000, VERB_COMMAND_NONE, VERB_WORDS_OTHER, cmd_keys},
+    {"node", VERB_GROUP_ADMIN, "[ls | drain [NODE] [--wait] | undrain [NODE]]",
+     "empty a machine before maintenance, and use it again",
+     "drain makes and wakes no sandbox on the node any more and suspends those that run; nothing\n"
+     "is lost when the machine is then stopped. undrain takes that back; the sandboxes wake when\n"
+     "they are used. NODE is the only one by default. Needs an admin key.\n",
+     "space node\nspace node drain --wait && space down\nspace up && space node undrain\n",
+     node_options, 0, 2, VERB_COMMAND_NONE, VERB_WORDS_OTHER, cmd_node},
     {"help", VERB_GROUP_ADMIN, "[VERB]", "this list, or the help of a verb", "", "space help run\n",
      help_options, 0, 1, VERB_COMMAND_NONE, VERB_WORDS_VERB, cmd_help},
     {"__complete", VERB_GROUP_COUNT, "-- WORDS…", "", "", "", no_options, 0, 0, VERB_COMMAND_DASHES,

@@ -260,9 +260,15 @@ static json_t *describe_memory(const struct node *node)
     }
     return json_pack("{s:I, s:I, s:I, s:I, s:I}", "total_mib", (json_int_t)p->total_mib,
                      "reserve_mib", (json_int_t)p->reserve_mib, "admitted_mib",
-                     (json_int_t)sandbox_admitted_mib(node), "limit_mib",
+                     (json_int_t)sandbox_admitted(node).memory_mib, "limit_mib",
                      (json_int_t)admission_limit_mib(&a), "available_mib",
                      (json_int_t)a.available_mib);
+}
+
+static json_t *describe_vcpus(const struct node *node)
+{
+    return json_pack("{s:I, s:I}", "host", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "admitted",
+                     (json_int_t)sandbox_admitted(node).vcpus);
 }
 
 static json_t *describe_disk(const struct node *node)
@@ -298,14 +304,14 @@ struct json_t *node_describe(struct node *node)
 
     clock_format(node->started_at_ms, started);
     return json_pack(
-        "{s:s, s:s, s:b, s:o, s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o, s:o, s:o, s:i, s:i, s:s}",
+        "{s:s, s:s, s:b, s:o, s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o, s:o, s:o, s:o, s:i, s:i, s:s}",
         "name", node->settings.node_name, "version", SPACE_VERSION, "ready",
         (int)node_is_ready(node), "waiting_for", describe_waiting(node), "environment", "driver",
         rt->env.driver, "vmm_version", rt->env.vmm_version, "accelerator", rt->env.accelerator,
         "accelerator_reason", rt->accelerator_reason, "cpu_model", rt->env.cpu_model, "kernel",
-        rt->env.kernel, "memory", describe_memory(node), "disk", describe_disk(node), "pools",
-        pool_describe(p->pool), "prepared", (int)pool_prepared(p->pool), "sandboxes",
-        (int)sandbox_count(node), "started_at", started);
+        rt->env.kernel, "vcpus", describe_vcpus(node), "memory", describe_memory(node), "disk",
+        describe_disk(node), "pools", pool_describe(p->pool), "prepared",
+        (int)pool_prepared(p->pool), "sandboxes", (int)sandbox_count(node), "started_at", started);
 }
 
 struct json_t *node_list_templates(struct node *node)

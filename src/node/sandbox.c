@@ -91,10 +91,10 @@ unsigned int sandbox_count(const struct node *node)
     return node->parts->sandboxes->count;
 }
 
-uint64_t sandbox_admitted_mib(const struct node *node)
+struct sandbox_admitted sandbox_admitted(const struct node *node)
 {
     const struct list *head = &node->parts->sandboxes->sandboxes;
-    uint64_t sum = 0;
+    struct sandbox_admitted sum = {0};
 
     for (struct list *it = head->next; it != head; it = it->next) {
         const struct sandbox *sb = list_entry(it, struct sandbox, link);
@@ -102,7 +102,8 @@ uint64_t sandbox_admitted_mib(const struct node *node)
         /* One in state error, and a suspended one, have a disk and no memory. */
         if (sb->info.state == SANDBOX_STATE_CREATING || sb->info.state == SANDBOX_STATE_WAKING ||
             sb->vm != NULL || sb->vms_going > 0) {
-            sum += sb->info.memory_mib;
+            sum.memory_mib += sb->info.memory_mib;
+            sum.vcpus += sb->info.vcpus;
         }
     }
     return sum;

@@ -74,9 +74,14 @@ struct sandbox_set {
     bool sweep_queued;
 };
 
+struct sandbox_admitted {
+    uint64_t memory_mib;
+    uint64_t vcpus;
+};
+
 /* sandbox.c */
-/* Memory of all that have a VM or are getting one. */
-uint64_t sandbox_admitted_mib(const struct node *node);
+/* What all that have a VM or are getting one have been promised. */
+struct sandbox_admitted sandbox_admitted(const struct node *node);
 struct sandbox *sandbox_new(struct node *node, const char *id);
 /* Checks the transition, logs it, tells the hook and the waiters. */
 void sandbox_set_state(struct sandbox *sb, enum sandbox_state state);

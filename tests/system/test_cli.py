@@ -190,7 +190,7 @@ def test_up_again_changes_nothing(installation):
 
 def test_help_names_every_verb():
     text = subprocess.run([space_binary(), "--help"], check=True, capture_output=True, text=True).stdout
-    for verb in "up down status doctor version env run create ls show rm stats exec shell attach ps signal kill logs cp watch ports forward templates keys pause suspend wake".split():
+    for verb in "up down status doctor version env run create ls show rm stats exec shell attach ps signal kill logs cp watch ports forward templates keys node pause suspend wake".split():
         assert verb in text.split(), verb
         assert subprocess.run([space_binary(), verb, "--help"], check=False, capture_output=True).returncode == 0, verb
 
