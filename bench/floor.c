@@ -6,7 +6,8 @@
  *     first handshake and first `true` (cold); a rehearsal as a waiting sandbox gets one; silence
  *     and stop, and the line "waiting". After a line on stdin, so that it has waited as sandboxes
  *     wait, while others worked: `cont`, handshake and `true` in one go (warm); then repeated
- *     `true`, pings, pauses (silence and stop) and wakes (`cont` and WAKE), and echoes.
+ *     `true`, pings, pauses (silence and stop) and wakes (`cont` and WAKE), echoes, and what
+ *     floor_suspend.c measures, with files beside DISK.
  *   bench-floor bulk DISK BYTES -- QEMU ARGS...
  *     Boots from the kernel with a second serial port, to which the barest agent there is copies a
  *     child's pipe (`head | cat`), while the host writes what it reads to a file. Then the other
@@ -15,6 +16,8 @@
  *
  * QEMU finds its descriptors where space-node puts them: 3 control, 4 agent (both listening), 5 and
  * 6 the disk, 7 a tap in a network namespace of its own, 8 the second port (listening). */
+#include "floor.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,8 +39,6 @@
 #include <linux/if.h>
 #include <linux/if_tun.h>
 
-#include "base/buf.h"
-#include "wire/agent_frame.h"
 #include "wire/agent_message.h"
 #include "wire/agent_process.h"
 
@@ -46,19 +47,7 @@
 #define LAST_FD         8
 #define BULK_WARM_BYTES 8000000U
 
-struct floor {
-    int control;
-    int agent;
-    pid_t pid;
-    char dir[64];
-    struct agent_reader reader;
-    struct buf out;
-    uint32_t channel;
-    uint32_t id;
-    uint64_t epoch;
-};
-
-static double now_ms(void)
+double floor_now_ms(void)
 {
     struct timespec t;
 
@@ -66,7 +55,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-static void die(const char *what)
+void floor_die(const char *what)
 {
     (void)fprintf(stderr, "bench-floor: %s: %s\n", what, strerror(errno));
     exit(1);
@@ -89,7 +78,7 @@ static void listen_at(const struct floor *f, const char *name, int wanted)
     socket_path(f, name, &address);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 1) < 0 ||
         dup2(fd, wanted) < 0) {
-        die(name);
+        floor_die(name);
     }
     if (fd != wanted) {
         (void)close(fd);
@@ -103,17 +92,17 @@ static int connect_to(const struct floor *f, const char *name)
 
     socket_path(f, name, &address);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
-        die("connect");
+        floor_die("connect");
     }
     return fd;
 }
 
-static void open_at(const char *path, int flags, int wanted)
+void floor_open_at(const char *path, int flags, int wanted)
 {
     int fd = open(path, flags | O_CLOEXEC);
 
     if (fd < 0 || dup2(fd, wanted) < 0) {
-        die(path);
+        floor_die(path);
     }
     if (fd != wanted) {
         (void)close(fd);
@@ -126,14 +115,14 @@ static void make_tap(int wanted)
     int fd;
 
     if (unshare(CLONE_NEWNET) < 0) {
-        die("unshare");
+        floor_die("unshare");
     }
     fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
     memset(&request, 0, sizeof(request));
     memcpy(request.ifr_name, "tap0", 5);
     request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
     if (fd < 0 || ioctl(fd, TUNSETIFF, &request) < 0 || dup2(fd, wanted) < 0) {
-        die("tap");
+        floor_die("tap");
     }
     if (fd != wanted) {
         (void)close(fd);
@@ -144,7 +133,7 @@ static void spawn(struct floor *f, char **argv)
 {
     f->pid = fork();
     if (f->pid < 0) {
-        die("fork");
+        floor_die("fork");
     }
     if (f->pid == 0) {
         /* A floor that dies leaves nothing behind, and nobody waits for what it holds open. */
@@ -153,20 +142,20 @@ static void spawn(struct floor *f, char **argv)
             (void)fcntl(fd, F_SETFD, 0);
         }
         (void)execvp(argv[0], argv);
-        die(argv[0]);
+        floor_die(argv[0]);
     }
 }
 
 /* ---- QMP, just enough of it ---- */
 
 /* Reads lines until one contains `wanted`; dies of one with "error". */
-static void qmp_expect(struct floor *f, const char *wanted)
+void floor_qmp_expect(struct floor *f, const char *wanted)
 {
     static char text[65536];
     size_t n = 0;
-    double deadline = now_ms() + DEADLINE_MS;
+    double deadline = floor_now_ms() + DEADLINE_MS;
 
-    while (now_ms() < deadline) {
+    while (floor_now_ms() < deadline) {
         struct pollfd p = {f->control, POLLIN, 0};
         char *end;
         ssize_t got;
@@ -176,7 +165,7 @@ static void qmp_expect(struct floor *f, const char *wanted)
         }
         got = read(f->control, &text[n], sizeof(text) - 1 - n);
         if (got <= 0) {
-            die("the VMM closed its control socket");
+            floor_die("the VMM closed its control socket");
         }
         n += (size_t)got;
         text[n] = '\0';
@@ -193,10 +182,10 @@ static void qmp_expect(struct floor *f, const char *wanted)
             memmove(text, end + 1, n + 1);
         }
     }
-    die("no answer from the VMM");
+    floor_die("no answer from the VMM");
 }
 
-static void qmp_write(struct floor *f, const char *command, int pass_fd)
+void floor_qmp_write(struct floor *f, const char *command, int pass_fd)
 {
     struct iovec iov = {(void *)(uintptr_t)command, strlen(command)};
     union {
@@ -217,66 +206,74 @@ static void qmp_write(struct floor *f, const char *command, int pass_fd)
         memcpy(CMSG_DATA(c), &pass_fd, sizeof(int));
     }
     if (sendmsg(f->control, &m, 0) != (ssize_t)iov.iov_len) {
-        die("QMP");
+        floor_die("QMP");
     }
 }
 
-static void qmp_load(struct floor *f, const char *state)
+void floor_start(struct floor *f, char **argv)
+{
+    spawn(f, argv);
+    f->control = connect_to(f, "control");
+    f->agent = connect_to(f, "agent");
+    floor_qmp_expect(f, "\"QMP\"");
+    floor_qmp_write(f, "{\"execute\":\"qmp_capabilities\"}\n", -1);
+    floor_qmp_expect(f, "\"return\"");
+}
+
+void floor_load(struct floor *f, const char *state)
 {
     int fd = open(state, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0) {
-        die(state);
+        floor_die(state);
     }
-    qmp_expect(f, "\"QMP\"");
-    qmp_write(f, "{\"execute\":\"qmp_capabilities\"}\n", -1);
-    qmp_expect(f, "\"return\"");
-    qmp_write(f,
-              "{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":"
-              "[{\"capability\":\"events\",\"state\":true}]}}\n",
-              -1);
-    qmp_expect(f, "\"return\"");
-    qmp_write(f, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n", fd);
-    qmp_expect(f, "\"return\"");
-    qmp_write(f, "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}\n", -1);
-    qmp_expect(f, "\"completed\"");
+    floor_qmp_write(f,
+                    "{\"execute\":\"migrate-set-capabilities\",\"arguments\":{\"capabilities\":"
+                    "[{\"capability\":\"events\",\"state\":true}]}}\n",
+                    -1);
+    floor_qmp_expect(f, "\"return\"");
+    floor_qmp_write(f, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"state\"}}\n", fd);
+    floor_qmp_expect(f, "\"return\"");
+    floor_qmp_write(f, "{\"execute\":\"migrate-incoming\",\"arguments\":{\"uri\":\"fd:state\"}}\n",
+                    -1);
+    floor_qmp_expect(f, "\"completed\"");
     (void)close(fd);
 }
 
 /* ---- the agent ---- */
 
-static void agent_flush(struct floor *f)
+void floor_flush(struct floor *f)
 {
     size_t done = 0;
 
     if (buf_error(&f->out) < 0) {
         errno = -buf_error(&f->out);
-        die("frames");
+        floor_die("frames");
     }
     while (done < f->out.n) {
         ssize_t n = write(f->agent, &f->out.p[done], f->out.n - done);
 
         if (n <= 0) {
-            die("agent port");
+            floor_die("agent port");
         }
         done += (size_t)n;
     }
     buf_clear(&f->out);
 }
 
-static void put_hello(struct floor *f)
+void floor_put_hello(struct floor *f)
 {
     struct agent_hello hello = {.version = AGENT_VERSION};
 
     if (getrandom(hello.nonce, sizeof(hello.nonce), 0) != (ssize_t)sizeof(hello.nonce)) {
-        die("getrandom");
+        floor_die("getrandom");
     }
     agent_reader_desynchronise(&f->reader, true);
     agent_reader_set_nonce(&f->reader, hello.nonce);
     agent_hello_format(&f->out, &hello);
 }
 
-static void put_identity(struct floor *f)
+void floor_put_identity(struct floor *f)
 {
     uint8_t entropy[AGENT_ENTROPY_BYTES];
     struct timespec t;
@@ -286,7 +283,7 @@ static void put_identity(struct floor *f)
     if (getrandom(entropy, sizeof(entropy), 0) < 0 ||
         getrandom(identity.machine_id, sizeof(identity.machine_id), 0) < 0 ||
         getrandom(identity.boot_id, sizeof(identity.boot_id), 0) < 0) {
-        die("getrandom");
+        floor_die("getrandom");
     }
     identity.entropy = span_make(entropy, sizeof(entropy));
     identity.realtime_ns = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
@@ -325,12 +322,12 @@ static void put_terminal(struct floor *f, const char *user, const char *const *a
 
 /* Reads until a frame of this type came. Anything but output and what belongs to a start is a
  * failure. */
-static void agent_await(struct floor *f, uint8_t type)
+void floor_await(struct floor *f, uint8_t type)
 {
     struct agent_frame frame;
-    double deadline = now_ms() + DEADLINE_MS;
+    double deadline = floor_now_ms() + DEADLINE_MS;
 
-    while (now_ms() < deadline) {
+    while (floor_now_ms() < deadline) {
         size_t room;
         uint8_t *space;
         ssize_t n;
@@ -338,40 +335,40 @@ static void agent_await(struct floor *f, uint8_t type)
 
         while ((r = agent_reader_next(&f->reader, &frame)) > 0) {
             if (frame.type == AGENT_START_FAILED) {
-                die("START_FAILED");
+                floor_die("START_FAILED");
             }
             if (frame.type == type) {
                 return;
             }
         }
         if (r < 0) {
-            die("bad frame");
+            floor_die("bad frame");
         }
         space = agent_reader_space(&f->reader, &room);
         n = read(f->agent, space, room < READ_BYTES ? room : READ_BYTES);
         if (n <= 0) {
-            die("agent port");
+            floor_die("agent port");
         }
         agent_reader_commit(&f->reader, (size_t)n);
     }
-    die("no answer from the agent");
+    floor_die("no answer from the agent");
 }
 
 static void forget(struct floor *f)
 {
     agent_forget_format(&f->out, f->channel);
-    agent_flush(f);
+    floor_flush(f);
 }
 
 static double run_command(struct floor *f, const char *const *argv)
 {
-    double start = now_ms();
+    double start = floor_now_ms();
     double end;
 
     put_start(f, "1000", argv);
-    agent_flush(f);
-    agent_await(f, AGENT_EXITED);
-    end = now_ms();
+    floor_flush(f);
+    floor_await(f, AGENT_EXITED);
+    end = floor_now_ms();
     forget(f);
     return end - start;
 }
@@ -384,15 +381,15 @@ static void first_run(struct floor *f, const char *name, double start)
 {
     double identity;
 
-    put_hello(f);
-    put_identity(f);
+    floor_put_hello(f);
+    floor_put_identity(f);
     put_start(f, "1000", command_true);
-    agent_flush(f);
-    agent_await(f, AGENT_IDENTITY_OK);
-    identity = now_ms();
-    agent_await(f, AGENT_EXITED);
+    floor_flush(f);
+    floor_await(f, AGENT_IDENTITY_OK);
+    identity = floor_now_ms();
+    floor_await(f, AGENT_EXITED);
     (void)printf("\"%s_identity_ms\": %.3f, \"%s_true_ms\": %.3f, ", name, identity - start, name,
-                 now_ms() - start);
+                 floor_now_ms() - start);
     forget(f);
 }
 
@@ -412,10 +409,10 @@ static void rehearse(struct floor *f)
 static void fall_silent(struct floor *f)
 {
     agent_id_format(&f->out, AGENT_SILENCE, 0, ++f->id);
-    agent_flush(f);
-    agent_await(f, AGENT_RESULT);
-    qmp_write(f, "{\"execute\":\"stop\"}\n", -1);
-    qmp_expect(f, "\"return\"");
+    floor_flush(f);
+    floor_await(f, AGENT_RESULT);
+    floor_qmp_write(f, "{\"execute\":\"stop\"}\n", -1);
+    floor_qmp_expect(f, "\"return\"");
 }
 
 static void wake(struct floor *f)
@@ -425,34 +422,34 @@ static void wake(struct floor *f)
     (void)clock_gettime(CLOCK_REALTIME, &t);
     agent_wake_format(&f->out, &(struct agent_wake){++f->id, (uint64_t)t.tv_sec * 1000000000U +
                                                                  (uint64_t)t.tv_nsec});
-    agent_flush(f);
-    qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
-    qmp_expect(f, "\"return\"");
-    agent_await(f, AGENT_RESULT);
+    floor_flush(f);
+    floor_qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
+    floor_qmp_expect(f, "\"return\"");
+    floor_await(f, AGENT_RESULT);
 }
 
 static void measure_pauses(struct floor *f, long count)
 {
     (void)printf("\"pause_wake_ms\": [");
     for (long i = 0; i < count; i++) {
-        double start = now_ms();
+        double start = floor_now_ms();
         double paused;
 
         fall_silent(f);
-        paused = now_ms();
+        paused = floor_now_ms();
         wake(f);
-        (void)printf("%s[%.3f, %.3f]", i > 0 ? ", " : "", paused - start, now_ms() - paused);
+        (void)printf("%s[%.3f, %.3f]", i > 0 ? ", " : "", paused - start, floor_now_ms() - paused);
     }
     (void)printf("], ");
 }
 
 static void warm_run(struct floor *f)
 {
-    double start = now_ms();
+    double start = floor_now_ms();
 
-    qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
-    qmp_expect(f, "\"return\"");
-    (void)printf("\"cont_ms\": %.3f, ", now_ms() - start);
+    floor_qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
+    floor_qmp_expect(f, "\"return\"");
+    (void)printf("\"cont_ms\": %.3f, ", floor_now_ms() - start);
     first_run(f, "warm", start);
 }
 
@@ -465,22 +462,22 @@ static void measure_echo(struct floor *f, long count)
     struct agent_stdin key = {.bytes = span_of_str("x")};
 
     put_terminal(f, "1000", argv);
-    agent_flush(f);
-    agent_await(f, AGENT_STARTED);
+    floor_flush(f);
+    floor_await(f, AGENT_STARTED);
     (void)printf("\"echo_ms\": [");
     for (long i = 0; i < count; i++) {
-        double start = now_ms();
+        double start = floor_now_ms();
 
         key.offset = (uint64_t)i;
         agent_stdin_format(&f->out, f->channel, &key);
-        agent_flush(f);
-        agent_await(f, AGENT_OUTPUT);
-        (void)printf("%s%.3f", i > 0 ? ", " : "", now_ms() - start);
+        floor_flush(f);
+        floor_await(f, AGENT_OUTPUT);
+        (void)printf("%s%.3f", i > 0 ? ", " : "", floor_now_ms() - start);
     }
     (void)printf("], ");
     agent_signal_format(&f->out, f->channel, &kill_all);
-    agent_flush(f);
-    agent_await(f, AGENT_EXITED);
+    floor_flush(f);
+    floor_await(f, AGENT_EXITED);
     forget(f);
 }
 
@@ -492,12 +489,12 @@ static void repeat(struct floor *f, long count)
     }
     (void)printf("], \"ping_ms\": [");
     for (long i = 0; i < count; i++) {
-        double start = now_ms();
+        double start = floor_now_ms();
 
         agent_id_format(&f->out, AGENT_PING, 0, ++f->id);
-        agent_flush(f);
-        agent_await(f, AGENT_PONG);
-        (void)printf("%s%.3f", i > 0 ? ", " : "", now_ms() - start);
+        floor_flush(f);
+        floor_await(f, AGENT_PONG);
+        (void)printf("%s%.3f", i > 0 ? ", " : "", floor_now_ms() - start);
     }
     (void)printf("], ");
 }
@@ -511,7 +508,7 @@ static void copy_bulk(int port, int file, uint64_t wanted)
         ssize_t n = read(port, bytes, wanted < sizeof(bytes) ? (size_t)wanted : sizeof(bytes));
 
         if (n <= 0 || write(file, bytes, (size_t)n) != n) {
-            die("bulk");
+            floor_die("bulk");
         }
         wanted -= (uint64_t)n;
     }
@@ -526,13 +523,13 @@ static void feed_bulk(int port, int file, uint64_t wanted)
         ssize_t n = read(file, bytes, wanted < sizeof(bytes) ? (size_t)wanted : sizeof(bytes));
 
         if (n <= 0) {
-            die("bulk");
+            floor_die("bulk");
         }
         for (ssize_t done = 0; done < n;) {
             ssize_t m = write(port, &bytes[done], (size_t)(n - done));
 
             if (m <= 0) {
-                die("bulk");
+                floor_die("bulk");
             }
             done += m;
         }
@@ -547,7 +544,7 @@ static int open_bulk(const struct floor *f, char path[96])
     (void)snprintf(path, 96, "%s/out", f->dir);
     file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (file < 0) {
-        die(path);
+        floor_die(path);
     }
     return file;
 }
@@ -566,14 +563,14 @@ static void bulk_out(struct floor *f, int port, uint64_t wanted)
         "exec >$(echo /dev/vport*p2); head -c %u /dev/zero | cat; head -c %llu /dev/zero | cat",
         BULK_WARM_BYTES, (unsigned long long)wanted);
     put_start(f, "", argv);
-    agent_flush(f);
+    floor_flush(f);
     copy_bulk(port, file, BULK_WARM_BYTES);
-    start = now_ms();
+    start = floor_now_ms();
     copy_bulk(port, file, wanted);
-    (void)printf("{\"bulk_mb_s\": %.1f, ", (double)wanted / 1e3 / (now_ms() - start));
+    (void)printf("{\"bulk_mb_s\": %.1f, ", (double)wanted / 1e3 / (floor_now_ms() - start));
     (void)close(file);
     (void)unlink(path);
-    agent_await(f, AGENT_EXITED);
+    floor_await(f, AGENT_EXITED);
     forget(f);
 }
 
@@ -588,7 +585,7 @@ static void bulk_in(struct floor *f, int port, uint64_t wanted)
     double start;
 
     if (ftruncate(file, (off_t)wanted + BULK_WARM_BYTES) < 0) {
-        die(path);
+        floor_die(path);
     }
     (void)snprintf(
         command, sizeof(command),
@@ -596,20 +593,20 @@ static void bulk_in(struct floor *f, int port, uint64_t wanted)
         " printf .; done",
         BULK_WARM_BYTES, (unsigned long long)wanted);
     put_start(f, "", argv);
-    agent_flush(f);
+    floor_flush(f);
     feed_bulk(port, file, BULK_WARM_BYTES);
     if (read(port, word, 1) != 1) {
-        die("bulk");
+        floor_die("bulk");
     }
-    start = now_ms();
+    start = floor_now_ms();
     feed_bulk(port, file, wanted);
     if (read(port, word, 1) != 1) {
-        die("bulk");
+        floor_die("bulk");
     }
-    (void)printf("\"bulk_in_mb_s\": %.1f, ", (double)wanted / 1e3 / (now_ms() - start));
+    (void)printf("\"bulk_in_mb_s\": %.1f, ", (double)wanted / 1e3 / (floor_now_ms() - start));
     (void)close(file);
     (void)unlink(path);
-    agent_await(f, AGENT_EXITED);
+    floor_await(f, AGENT_EXITED);
     forget(f);
 }
 
@@ -617,10 +614,10 @@ static void run_bulk(struct floor *f, uint64_t wanted)
 {
     int port = connect_to(f, "bulk");
 
-    put_hello(f);
-    agent_flush(f);
-    agent_await(f, AGENT_WELCOME);
-    put_identity(f);
+    floor_put_hello(f);
+    floor_flush(f);
+    floor_await(f, AGENT_WELCOME);
+    floor_put_identity(f);
     bulk_out(f, port, wanted);
     bulk_in(f, port, wanted);
 }
@@ -650,43 +647,45 @@ static void set_up(struct floor *f, const char *disk)
 {
     f->out = buf_make(0);
     if (mkdtemp(f->dir) == NULL || agent_reader_init(&f->reader, AGENT_WELCOME, false) < 0) {
-        die("mkdtemp");
+        floor_die("mkdtemp");
     }
     for (int fd = 3; fd <= LAST_FD; fd++) {
-        open_at("/dev/null", O_RDONLY, fd);
+        floor_open_at("/dev/null", O_RDONLY, fd);
     }
     listen_at(f, "control", 3);
     listen_at(f, "agent", 4);
-    open_at(disk, O_RDWR, 5);
-    open_at(disk, O_RDONLY, 6);
+    floor_open_at(disk, O_RDWR, 5);
+    floor_open_at(disk, O_RDONLY, 6);
     make_tap(7);
     listen_at(f, "bulk", LAST_FD);
 }
 
-static void run_restore(struct floor *f, const char *state, long repeats, char **qemu)
+static void run_restore(struct floor *f, char **argv, long repeats)
 {
-    double start = now_ms();
+    const char *state = argv[2];
+    const char *disk = argv[3];
+    char **qemu = &argv[6];
+    double start = floor_now_ms();
     char line[8];
 
-    spawn(f, qemu);
-    f->control = connect_to(f, "control");
-    f->agent = connect_to(f, "agent");
-    qmp_load(f, state);
-    (void)printf("{\"restore_ms\": %.3f, ", now_ms() - start);
-    qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
-    qmp_expect(f, "\"return\"");
+    floor_start(f, qemu);
+    floor_load(f, state);
+    (void)printf("{\"restore_ms\": %.3f, ", floor_now_ms() - start);
+    floor_qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
+    floor_qmp_expect(f, "\"return\"");
     first_run(f, "cold", start);
     rehearse(f);
     fall_silent(f);
     (void)printf("\"waited\": true,\n");
     (void)fflush(stdout);
     if (fgets(line, sizeof(line), stdin) == NULL) {
-        die("stdin");
+        floor_die("stdin");
     }
     warm_run(f);
     repeat(f, repeats);
     measure_pauses(f, repeats);
     measure_echo(f, repeats);
+    floor_measure_suspend(f, disk, qemu);
 }
 
 int main(int argc, char **argv)
@@ -695,7 +694,7 @@ int main(int argc, char **argv)
 
     if (argc > 6 && strcmp(argv[1], "restore") == 0 && strcmp(argv[5], "--") == 0) {
         set_up(&f, argv[3]);
-        run_restore(&f, argv[2], strtol(argv[4], NULL, 10), &argv[6]);
+        run_restore(&f, argv, strtol(argv[4], NULL, 10));
     } else if (argc > 5 && strcmp(argv[1], "bulk") == 0 && strcmp(argv[4], "--") == 0) {
         set_up(&f, argv[2]);
         spawn(&f, &argv[5]);

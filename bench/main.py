@@ -115,7 +115,7 @@ class Bench:
 
     # ---- interleaved latencies ----
     def latencies(self, bundle):
-        names = ("create_warm", "run_warm", "create_cold", "run_cold", "run_inside", "pause", "wake", *peers.available())
+        names = ("create_warm", "run_warm", "create_cold", "run_cold", "run_inside", "pause", "wake", "suspend", "resume", *peers.available())
         samples = {name: [] for name in names}
         floors = []
         connection = self.connect()
@@ -131,7 +131,8 @@ class Bench:
             request = connection.encode("POST", path, TRUE)
             inside = [connection.exchange(request) for _ in range(21)][1:]
             samples["run_inside"] += [took for took, status, _ in inside if status == 200]
-            self.pauses(connection, sandbox, samples)
+            self.changes(connection, sandbox, (("pause", "pause"), ("wake", "wake")), 20, samples)
+            self.changes(connection, sandbox, (("suspend", "suspend"), ("wake", "resume")), 1, samples)
             self.delete(connection, sandbox)
             self.made.wait_warm()
             samples["run_warm"].append(self.run_true(connection))
@@ -148,20 +149,23 @@ class Bench:
         connection.close()
         self.latency_rows(samples, floors)
 
-    def pauses(self, connection, sandbox, samples):
-        for _ in range(20):
-            for verb in ("pause", "wake"):
+    @staticmethod
+    def changes(connection, sandbox, verbs, times, samples):
+        """Verbs in turn, and the names of their samples."""
+        for _ in range(times):
+            for verb, name in verbs:
                 took, status, answer = connection.ask("POST", f"/v1/sandboxes/{sandbox}/{verb}")
                 if status != 200:
                     raise RuntimeError(f"{verb}: {status} {answer[:300]!r}")
-                samples[verb].append(took)
+                samples[name].append(took)
 
     def latency_rows(self, samples, floors):
         report = self.report
         for name, values in samples.items():
             report.samples(name, values)
         flat = {key: [f[key] for f in floors] for key in
-                ("restore_ms", "cold_identity_ms", "cold_true_ms", "cont_ms", "warm_identity_ms", "warm_true_ms")}
+                ("restore_ms", "cold_identity_ms", "cold_true_ms", "cont_ms", "warm_identity_ms", "warm_true_ms", "suspend_ms",
+                 "resume_ms", "suspend_bytes")}
         for key in ("true_ms", "ping_ms", "echo_ms"):
             flat[key] = [value for f in floors for value in f[key]]
         for index, key in enumerate(("pause_ms", "wake_ms")):
@@ -182,6 +186,8 @@ class Bench:
         report.row("run true in a running sandbox", mid["run_inside"], "ms", "floor true", mid["true_ms"], 1.4)
         report.row("pause", mid["pause"], "ms", "floor silence+stop", mid["pause_ms"])
         report.row("wake", mid["wake"], "ms", "floor cont+handshake", mid["wake_ms"])
+        report.row("suspend", mid["suspend"], "ms", "floor, its bare steps", mid["suspend_ms"], 1.3)
+        report.row("wake from suspended", mid["resume"], "ms", "floor, its bare steps", mid["resume_ms"], 1.3)
 
     # ---- many at once ----
     def crowd(self, count):

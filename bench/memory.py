@@ -61,6 +61,13 @@ def shares(pids, seconds=10):
     return {pid: 100 * (cpu_seconds(pid) - before[pid]) / span for pid in before}
 
 
+def stored_mb(bench, connection, sandbox):
+    """Suspends it: memory and devices on disk. The base image is the template's, the disk the sandbox's own."""
+    connection.json("POST", f"/v1/sandboxes/{sandbox}/suspend?wait=60")
+    folder = bench.made.data / "volume/sandboxes" / sandbox / "suspended"
+    return sum((folder / name).stat().st_size for name in ("memory", "state", "snapshot.json")) / 1e6
+
+
 def idle(bench):
     bench.say("idle memory and CPU")
     connection, report, made = bench.connect(), bench.report, bench.made
@@ -85,6 +92,9 @@ def idle(bench):
             total += size
             report.row(f"{program}: proportional memory", size, "MiB")
     report.row("daemons together", total, "MiB", limit=30)
+    stored = [stored_mb(bench, connection, sandbox) for sandbox in sandboxes]
+    report.samples("suspended_stored_mb", stored)
+    report.row("suspended idle sandbox: stored beside its disk", median(stored), "MB", limit=5)
     for sandbox in (*sandboxes, *plain):
         bench.delete(connection, sandbox)
     connection.close()
