@@ -279,6 +279,8 @@ class FakeApi:
         self.changes, self.samples = [], []  # of watches, of metrics
         self.evil_tar = None  # what every download of a tree gets
         self.sandboxes, self.processes, self.keys = {}, {}, {}
+        self.node_names = ["local"]
+        self.node_states = ["ready"]  # each reading takes one, the last one stays
         self.requests = []  # (method, path, body or None, headers)
         self.remembered = {}
         self.lock = threading.RLock()
@@ -385,6 +387,13 @@ class FakeApi:
     def refusal(self, status, code, message, **details):
         return status, {"error": {"code": code, "message": message, "details": details, "retryable": False, "request_id": "r"}}
 
+    def node(self, name):
+        state = self.node_states.pop(0) if len(self.node_states) > 1 else self.node_states[0]
+        problem = {"sandbox_id": "sb4kq7m2xw9c5t3n8h6d", "code": "storage_full", "message": "no \x1b[31mroom", "failed_at": "", "attempts": 2}
+        return {"name": name, "state": state, "connected": True, "drain_requested_at": None, "drained_at": None,
+                "sandboxes": {"running": 2 if state == "draining" else 0, "suspended": 3, "error": 1}, "version": "0.1.0",
+                "vcpus": None, "disk": None, "memory": None, "problems": [problem] if state == "draining" else []}
+
     def route(self, request, method, parts, query, body):
         match (method, *parts):
             case ("POST", "sandboxes"):
@@ -409,6 +418,10 @@ class FakeApi:
                 made = {"id": make_id("ky"), "created_at": "2026-01-01T00:00:00.000Z", "expires_at": None, **body}
                 self.keys[made["id"]] = made
                 return 201, {**made, "key": "space_" + "k" * 32}
+            case ("GET", "nodes"):
+                return 200, {"items": [self.node(name) for name in self.node_names], "next_cursor": None}
+            case ("GET", "nodes", name) | ("POST", "nodes", name, "drain" | "undrain") if name in self.node_names:
+                return 200, self.node(name)
             case ("GET", "keys"):
                 return 200, {"items": list(self.keys.values()), "next_cursor": None}
             case ("DELETE", "keys", key):

@@ -439,9 +439,45 @@ def test_bash_completes(env, box):
     assert done.stdout == "box\n"
 
 
+def test_node_drain_waits_and_names_what_stands_in_its_way(space, api):
+    def sent():
+        return [(m, p.split("?")[0]) for m, p, _, _ in api.requests if "/nodes" in p]
+
+    api.node_states = ["ready", "draining"]  # the only node is looked for, then drained
+    done = space("node", "drain")
+    assert (done.returncode, done.stdout) == (0, "") and "sb4kq7m2xw9c5t3n8h6d: storage_full: no " in done.stderr
+    assert "\x1b" not in done.stderr
+    assert sent() == [("GET", "/v1/nodes"), ("POST", "/v1/nodes/local/drain")]
+
+    api.requests.clear()
+    api.node_states = ["draining", "draining", "draining", "drained"]
+    done = space("node", "drain", "local", "--wait", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["state"] == "drained"
+    assert sent() == [("POST", "/v1/nodes/local/drain")] + 3 * [("GET", "/v1/nodes/local")]
+
+    api.node_states = ["draining", "ready"]
+    done = space("node", "drain", "local", "--wait")
+    assert done.returncode == 1 and "undrained meanwhile" in done.stderr
+
+
+def test_node_names_and_wrong_words(space, api):
+    api.node_states = ["drained"]
+    listed = space("node", "ls").stdout.split("\n")
+    assert listed[0].split()[:3] == ["NAME", "STATE", "LIVE"] and listed[1].split()[:4] == ["local", "drained", "0", "3"]
+    assert space("node", "undrain", "local").returncode == 0
+    assert "node local is drained" in space("status").stdout
+    assert space("node", "undrain", "other").returncode == 1
+    assert space("node", "drain", "a", "b").returncode == 2
+    assert space("node", "up").returncode == 2
+    api.node_names = ["a", "b"]
+    done = space("node", "drain")
+    assert done.returncode == 1 and "which node" in done.stderr
+    assert not [p for m, p, _, _ in api.requests if m == "POST" and p.startswith("/v1/nodes/a/")]
+
+
 def test_the_man_page_names_every_verb(space):
     page = space("help", "--man").stdout
-    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend", "wake"):
+    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend", "wake", "node"):
         assert f".SS space {verb} " in page
     assert ".SH EXIT STATUS" in page and "__complete" not in page
 
