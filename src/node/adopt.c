@@ -192,6 +192,7 @@ static void adopt_vm(struct adoption *a, struct sandbox *sb, const struct journa
 static void adopt_record(struct adoption *a, struct sandbox *sb, const struct journal *j)
 {
     sb->info = j->info;
+    sandbox_drop_rollback(sb);
     if (j->info.asleep || (j->info.state == SANDBOX_STATE_SUSPENDING && sandbox_has_snapshot(sb))) {
         if (j->info.state == SANDBOX_STATE_SUSPENDING || j->info.state == SANDBOX_STATE_SUSPENDED ||
             j->info.state == SANDBOX_STATE_WAKING) {

@@ -130,7 +130,10 @@ static json_t *read_files(struct json_fields *f)
 
 static void read_spec(struct json_fields *f, struct sandbox_spec *spec)
 {
-    json_fields_require(f, "template");
+    spec->checkpoint = json_fields_string(f, "checkpoint", 1, ID_LENGTH, NULL);
+    if (spec->checkpoint == NULL) {
+        json_fields_require(f, "template");
+    }
     spec->template_name = json_fields_string(f, "template", 1, SANDBOX_TEMPLATE_SIZE - 1, NULL);
     spec->template_version = json_fields_string(f, "template_version", 1, ID_LENGTH, NULL);
     spec->hostname = json_fields_string(f, "hostname", 1, SANDBOX_HOSTNAME_SIZE - 1, NULL);
@@ -141,6 +144,25 @@ static void read_spec(struct json_fields *f, struct sandbox_spec *spec)
     spec->env = json_fields_object(f, "env", SANDBOX_ENV_MAX);
     if (spec->env != NULL && f->error == 0) {
         f->error = command_env_check(spec->env, "env", f->err);
+    }
+}
+
+/* What it is made from says what it is; and what the guest does first is what it did last. */
+static void check_checkpoint(struct json_fields *f,
+                             const struct sandbox_spec *spec,
+                             const struct create *create,
+                             bool has_run)
+{
+    if (spec->checkpoint == NULL) {
+        return;
+    }
+    if (spec->template_name != NULL || spec->template_version != NULL) {
+        json_fields_fail(f, "template", "cannot be chosen with a checkpoint");
+    } else if (spec->vcpus != 0 || spec->memory_mib != 0 || spec->disk_mib != 0) {
+        json_fields_fail(f, spec->vcpus != 0 ? "vcpus" : "memory_mib",
+                         "cannot be chosen with a checkpoint");
+    } else if (create->files != NULL || has_run) {
+        json_fields_fail(f, has_run ? "run" : "files", "cannot come with a checkpoint");
     }
 }
 
@@ -164,6 +186,7 @@ static int read_put(struct call *call,
     create->files = json_incref(read_files(&f));
     run = json_fields_object(&f, "run", SIZE_MAX);
     create->ephemeral = json_fields_bool(&f, "delete_after", false);
+    check_checkpoint(&f, spec, create, run != NULL);
     r = json_fields_finish(&f);
     if (r < 0 || run == NULL) {
         return r;

@@ -12,6 +12,7 @@
 #include "node/agent.h"
 #include "node/node.h"
 #include "node/process.h"
+#include "node/process_restore.h"
 #include "node/routes.h"
 #include "node/sandbox.h"
 #include "node/services.h"
@@ -67,6 +68,13 @@ static void on_agent(void *ctx, struct sandbox *sb, bool adopted)
     }
     process_table_adopt(table, sandbox_agent(sb));
     sample_if_running(data, sb); /* its state does not change */
+}
+
+static int on_restored(void *ctx, struct sandbox *sb, const char *dir)
+{
+    struct process_table *table = process_table_get(ctx, sb);
+
+    return table != NULL ? process_table_restore(table, dir) : -ENOMEM;
 }
 
 static void on_lost(void *ctx, struct sandbox *sb, const char *reason)
@@ -243,7 +251,13 @@ int data_new(struct node *node, struct data **ret_data, struct error *err)
         return error_set(err, ENOMEM, "out of memory");
     }
     loop_timer_start(data->sweep_timer, SWEEP_MS);
-    node->hooks = (struct node_hooks){on_change, on_agent, on_lost, on_silent, on_asleep, on_free};
+    node->hooks = (struct node_hooks){.on_change = on_change,
+                                      .on_agent = on_agent,
+                                      .on_restored = on_restored,
+                                      .on_lost = on_lost,
+                                      .on_silent = on_silent,
+                                      .on_asleep = on_asleep,
+                                      .on_free = on_free};
     node->hooks_ctx = data;
     node->data = data;
     *ret_data = data;

@@ -72,6 +72,7 @@ static int make_tables(struct node *node, struct error *err)
 {
     struct node_parts *p = node->parts;
     uint64_t slots = node->settings.node_max_sandboxes + SLOTS_OVER_MAX;
+    int r;
 
     if (slots > node->settings.node_vmm_uid_count) {
         slots = node->settings.node_vmm_uid_count;
@@ -89,7 +90,11 @@ static int make_tables(struct node *node, struct error *err)
     p->bases = base_set_new(node, err);
     p->pool = p->bases != NULL ? pool_new(node, err) : NULL;
     p->pruner = p->pool != NULL ? template_pruner_new(node, err) : NULL;
-    return p->pruner == NULL ? -ENOMEM : 0;
+    if (p->pruner == NULL) {
+        return -ENOMEM;
+    }
+    r = checkpoint_load_all(node);
+    return r < 0 ? error_set(err, -r, "the checkpoints cannot be read: %s", strerror(-r)) : 0;
 }
 
 /* The stage program is beside this one, in an installation and in a build directory alike. */
@@ -232,6 +237,9 @@ void node_free(struct node *node)
             free(list_entry(it, struct sandbox_waiter, link));
         }
     }
+    node->parts = p;
+    checkpoint_free_all(node);
+    node->parts = NULL;
     free(p->sandboxes);
     free(p->slots);
     free(p);

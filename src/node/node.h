@@ -30,9 +30,12 @@ struct node_hooks {
      * written yet, so a START queued from here travels in the same write. For an adopted sandbox
      * (`adopted`): before HELLO is sent; load kept processes here, the PROCESS reports follow. */
     void (*on_agent)(void *ctx, struct sandbox *sb, bool adopted);
+    /* A snapshot in `dir` is about to be woken: before on_agent. Sessions that came with it become
+     * the sandbox's. 0 or -errno, which ends the attempt. */
+    int (*on_restored)(void *ctx, struct sandbox *sb, const char *dir);
     /* The VM is gone or going (crash, error, deletion): running processes become `lost`, files
-     * below the sandbox's directory are closed. `reason` is "deleted" or "crashed". The agent must
-     * not be used afterwards. */
+     * below the sandbox's directory are closed. `reason` is "deleted", "crashed" or "rolled_back".
+     * The agent must not be used afterwards. */
     void (*on_lost)(void *ctx, struct sandbox *sb, const char *reason);
     /* The VM is about to stand still and be written down: what was received is put into files. 0 or
      * -errno, which ends the attempt. */

@@ -68,7 +68,7 @@ static int make_dir(const char *path, mode_t mode, struct error *err)
 static int make_dirs(const struct node *node, bool need_volume, struct error *err)
 {
     const struct node_parts *p = node->parts;
-    static const char *const below_volume[] = {"/sandboxes", "/bases", "/vms"};
+    static const char *const below_volume[] = {"/sandboxes", "/bases", "/vms", "/checkpoints"};
     char path[NODE_PATH_SIZE + 16];
     /* Others pass through to node.sock, whatever the umask; after a reboot nobody else made it. */
     int r = make_dir(node->settings.run_dir, 0755, err);

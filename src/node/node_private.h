@@ -2,6 +2,7 @@
 #pragma once
 
 #include "node/cgroup.h"
+#include "node/checkpoint.h"
 #include "node/node.h"
 #include "node/runtime.h"
 
@@ -32,6 +33,7 @@ struct node_parts {
     struct pool *pool;
     struct template_pruner *pruner;
     struct sandbox_set *sandboxes;
+    struct checkpoint_set checkpoints;
     uint64_t total_mib;
     uint64_t reserve_mib;
     bool reflink;

@@ -18,6 +18,8 @@ int process_table_make_room(struct process_table *table, size_t argv_bytes, stru
 void process_adopt(struct process *p, struct agent *agent);
 /* Removes a record that nobody was told of: its session is not `gone`, it never was. */
 void process_drop(struct process *p);
+/* Reads what an earlier run of this program left, once. */
+void process_table_load(struct process_table *table);
 /* No status will come. */
 void process_lose(struct process *p, const char *reason);
 
@@ -25,7 +27,7 @@ void process_lose(struct process *p, const char *reason);
 int process_save_input(struct process *p) _must_check_;
 void process_remove_input(struct process *p);
 void process_remove_files(struct process *p);
-/* Reads all records of a sandbox into the table. 0 or -errno. */
+/* Reads all records of a sandbox that the table has not into it. 0 or -errno. */
 int process_load_all(struct process_table *table) _must_check_;
 
 /* ---- process_expired.c ---- */

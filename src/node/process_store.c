@@ -349,6 +349,14 @@ static void read_input(struct process *p)
     }
 }
 
+static bool has_session(struct process_table *table, const char *file)
+{
+    char session_id[ID_SIZE];
+
+    (void)snprintf(session_id, sizeof(session_id), "%.20s", file);
+    return process_find_session(table, session_id) != NULL;
+}
+
 static int load_one(struct process_table *table, const char *name)
 {
     _cleanup_json_ json_t *record = NULL;
@@ -356,6 +364,9 @@ static int load_one(struct process_table *table, const char *name)
     char path[300];
     int r;
 
+    if (has_session(table, name)) {
+        return 0; /* in the table since before a rollback */
+    }
     (void)snprintf(path, sizeof(path), SESSIONS_DIR "/%s", name);
     record = json_file_read(sandbox_dir_fd(table->sandbox), path, RECORD_BYTES_MAX);
     p = process_new(table);

@@ -152,7 +152,7 @@ int process_table_make_room(struct process_table *table, size_t argv_bytes, stru
     return 0;
 }
 
-static void load(struct process_table *table)
+void process_table_load(struct process_table *table)
 {
     int r;
 
@@ -185,7 +185,7 @@ struct process_table *process_table_get(struct data *data, struct sandbox *sb)
     list_init(&table->expired);
     /* A sandbox that is being created has no directory yet, and nothing in it. */
     if (sandbox_info(sb)->state != SANDBOX_STATE_CREATING) {
-        load(table);
+        process_table_load(table);
     }
     sandbox_set_processes(sb, table);
     if (sandbox_info(sb)->state == SANDBOX_STATE_ERROR) {
@@ -214,7 +214,7 @@ void process_table_adopt(struct process_table *table, struct agent *agent)
     struct list *it;
     struct list *following;
 
-    load(table);
+    process_table_load(table);
     list_foreach(it, following, &table->processes)
     {
         struct process *p = list_entry(it, struct process, link);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "io/json_request.h"
 #include "io/loop.h"
+#include "node/checkpoint.h"
 #include "node/data.h"
 #include "node/node.h"
 #include "node/sandbox.h"
@@ -29,6 +30,11 @@ static const struct route routes[] = {
     {"POST", SANDBOX "/pause", ROUTE_BODY_OPTIONAL, handle_sandbox_pause},
     {"POST", SANDBOX "/suspend", ROUTE_BODY_OPTIONAL, handle_sandbox_suspend},
     {"POST", SANDBOX "/wake", ROUTE_BODY_OPTIONAL, handle_sandbox_wake},
+    {"POST", SANDBOX "/rollback", ROUTE_BODY_JSON, handle_sandbox_rollback},
+    {"GET", "/n1/checkpoints", ROUTE_BODY_NONE, handle_checkpoint_list},
+    {"PUT", "/n1/checkpoints/{ck}", ROUTE_BODY_JSON, handle_checkpoint_put},
+    {"GET", "/n1/checkpoints/{ck}", ROUTE_BODY_NONE, handle_checkpoint_get},
+    {"DELETE", "/n1/checkpoints/{ck}", ROUTE_BODY_NONE, handle_checkpoint_delete},
     {"GET", SANDBOX "/console", ROUTE_BODY_NONE, handle_console},
     {"POST", SANDBOX "/run", ROUTE_BODY_JSON, handle_run},
     {"POST", SANDBOX "/commands", ROUTE_BODY_JSON, handle_commands},
@@ -71,6 +77,9 @@ static char *id_slot(struct call *call, struct span segment)
     }
     if (span_equals_str(segment, "{pr}")) {
         return call->process_id;
+    }
+    if (span_equals_str(segment, "{ck}")) {
+        return call->checkpoint_id;
     }
     if (span_equals_str(segment, "{port}")) {
         return call->port;
@@ -141,6 +150,7 @@ static void on_close(void *arg, struct http_exchange *exchange, bool complete)
     process_watch_remove(&call->watch);
     loop_timer_free(TAKE(call->timer));
     sandbox_cancel_waits(call->data->node, call);
+    checkpoint_cancel_waits(call->data->node, call);
 }
 
 static void

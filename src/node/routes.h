@@ -26,7 +26,7 @@ enum route_body {
 
 struct route {
     const char *method;
-    const char *pattern; /* "{sb}", "{pr}", "{se}" stand for ids, "{port}" for a port */
+    const char *pattern; /* "{sb}", "{pr}", "{se}", "{ck}" stand for ids, "{port}" for a port */
     enum route_body body;
     /* body is borrowed, NULL without one. */
     void (*handle)(struct call *call, json_t *body);
@@ -45,6 +45,7 @@ struct call {
     char process_id[ID_SIZE];
     char session_id[ID_SIZE];
     char port[ID_SIZE];
+    char checkpoint_id[ID_SIZE];
     struct process_watch watch;
     struct loop_timer *timer;
     void (*on_close)(struct call *call, bool complete); /* the handler's own, or NULL */
@@ -71,6 +72,8 @@ json_t *call_run_result(const struct call *call, struct process *p, struct error
 void call_fail(struct call *call, const struct error *err);
 /* With one more header; extra may be NULL. */
 void call_fail_with(struct call *call, const struct error *err, const struct http_header *extra);
+/* routes_state.c: the error, and what the sandbox is now: space-api keeps both. */
+void call_fail_with_record(struct call *call, const struct error *err);
 /* Finds the sandbox of the path, or answers not_found and returns NULL. */
 struct sandbox *call_sandbox(struct call *call);
 /* The same for the process and the session of the path (`gone` for a session that expired). */
@@ -112,6 +115,11 @@ void handle_sandbox_delete(struct call *call, json_t *body);
 void handle_sandbox_pause(struct call *call, json_t *body);
 void handle_sandbox_suspend(struct call *call, json_t *body);
 void handle_sandbox_wake(struct call *call, json_t *body);
+void handle_sandbox_rollback(struct call *call, json_t *body);
+void handle_checkpoint_list(struct call *call, json_t *body);
+void handle_checkpoint_put(struct call *call, json_t *body);
+void handle_checkpoint_get(struct call *call, json_t *body);
+void handle_checkpoint_delete(struct call *call, json_t *body);
 void handle_console(struct call *call, json_t *body);
 void handle_run(struct call *call, json_t *body);
 void handle_commands(struct call *call, json_t *body);

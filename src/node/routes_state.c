@@ -9,8 +9,7 @@
 #define REASON_CODE_MAX    31
 #define REASON_MESSAGE_MAX 300
 
-/* The error, and what the sandbox is now: space-api keeps both. */
-static void fail_with_record(struct call *call, const struct error *err)
+void call_fail_with_record(struct call *call, const struct error *err)
 {
     const struct sandbox *sb = sandbox_find(call->data->node, call->sandbox_id);
     json_t *answer = json_error_make(err, call->request_id, NULL);
@@ -26,7 +25,7 @@ static void on_changed(void *arg, struct sandbox *sb, const struct error *err)
     struct call *call = arg;
 
     if (err != NULL) {
-        fail_with_record(call, err);
+        call_fail_with_record(call, err);
         return;
     }
     call_respond(call, 200, sandbox_describe(sb));
@@ -73,7 +72,7 @@ void handle_sandbox_pause(struct call *call, json_t *body)
     if (read_reason(body, &reason, &err) < 0) {
         call_fail(call, &err);
     } else if (sandbox_pause(sb, &reason, on_changed, call, &err) < 0) {
-        fail_with_record(call, &err);
+        call_fail_with_record(call, &err);
     }
 }
 
@@ -89,7 +88,7 @@ void handle_sandbox_suspend(struct call *call, json_t *body)
     if (read_reason(body, &reason, &err) < 0) {
         call_fail(call, &err);
     } else if (sandbox_suspend(sb, &reason, on_changed, call, &err) < 0) {
-        fail_with_record(call, &err);
+        call_fail_with_record(call, &err);
     }
 }
 
@@ -100,6 +99,6 @@ void handle_sandbox_wake(struct call *call, json_t *body)
 
     (void)body;
     if (sb != NULL && sandbox_wake(sb, on_changed, call, &err) < 0) {
-        fail_with_record(call, &err);
+        call_fail_with_record(call, &err);
     }
 }

@@ -49,6 +49,7 @@ enum runtime_fd {
 
 enum runtime_mode {
     RUNTIME_MODE_BOOT,    /* from kernel and initramfs, RAM in the shared file ram_path */
+    RUNTIME_MODE_COLD,    /* from kernel and initramfs, RAM private over ram_path */
     RUNTIME_MODE_RESTORE, /* stopped, waiting for load; RAM private over ram_path */
     RUNTIME_MODE_PROBE    /* tiny boot without disk and network, RAM anonymous */
 };

@@ -67,6 +67,7 @@ void sandbox_free(struct sandbox *sb)
     node->parts->sandboxes->count--;
     json_decref(sb->env);
     sandbox_free_suspend(sb);
+    sandbox_free_restore(sb);
     loop_timer_free(sb->timer);
     if (sb->dir_fd >= 0) {
         (void)close(sb->dir_fd);
@@ -290,9 +291,10 @@ static bool is_legal(enum sandbox_state from, enum sandbox_state to)
         return from == SANDBOX_STATE_CREATING || from == SANDBOX_STATE_PAUSING ||
                from == SANDBOX_STATE_WAKING || from == SANDBOX_STATE_SUSPENDING;
     case SANDBOX_STATE_PAUSING:
-        return from == SANDBOX_STATE_RUNNING;
+        return from == SANDBOX_STATE_RUNNING || from == SANDBOX_STATE_PAUSED;
     case SANDBOX_STATE_PAUSED:
-        return from == SANDBOX_STATE_PAUSING || from == SANDBOX_STATE_WAKING;
+        return from == SANDBOX_STATE_PAUSING || from == SANDBOX_STATE_WAKING ||
+               from == SANDBOX_STATE_SUSPENDING;
     case SANDBOX_STATE_WAKING:
         return from == SANDBOX_STATE_PAUSED || from == SANDBOX_STATE_SUSPENDED;
     case SANDBOX_STATE_SUSPENDING:
@@ -335,7 +337,22 @@ void sandbox_set_state(struct sandbox *sb, enum sandbox_state state)
     sandbox_notify(node);
 }
 
-/* Of one that waits for the end of a pause, suspend or wake. */
+/* It began in any of these states, and leads through them; change_err says if it came to nothing.
+ */
+static bool is_rolled_back(const struct sandbox *sb, struct error *err, bool *ret_failed)
+{
+    if (sb->restore != NULL || sb->resume != NULL) {
+        return false;
+    }
+    *err = sb->change_err;
+    if (err->code == ERROR_NONE && sb->info.state != SANDBOX_STATE_RUNNING) {
+        (void)error_set_code(err, ERROR_CONFLICT, NULL, "another change came in between");
+    }
+    *ret_failed = err->code != ERROR_NONE;
+    return true;
+}
+
+/* Of one that waits for the end of a pause, suspend, wake or rollback. */
 static bool is_changed(const struct sandbox_waiter *w, struct error *err, bool *ret_failed)
 {
     static const struct {
@@ -348,6 +365,9 @@ static bool is_changed(const struct sandbox_waiter *w, struct error *err, bool *
     };
     const struct sandbox *sb = w->sb;
 
+    if (w->kind == WAITER_ROLLED_BACK) {
+        return is_rolled_back(sb, err, ret_failed);
+    }
     if (sb->info.state == ways[w->kind].from) {
         return false;
     }

@@ -99,7 +99,8 @@ struct sandbox_spec {
     unsigned int vcpus;
     unsigned int memory_mib;
     unsigned int disk_mib;
-    struct json_t *env; /* object of strings, already checked; borrowed; NULL: none */
+    const char *checkpoint; /* instead of a template and sizes; NULL: none */
+    struct json_t *env;     /* object of strings, already checked; borrowed; NULL: none */
 };
 
 /* Called exactly once, on the loop, never from inside the call that registered it. err NULL: the
@@ -176,7 +177,7 @@ int64_t sandbox_timer_delay(const struct sandbox *sb, int64_t left_ms);
 int sandbox_require_running(const struct sandbox *sb, struct error *err) _must_check_;
 
 /* ---- for the data side ---- */
-/* The agent, NULL while there is none to talk to. Valid from on_agent to on_lost. */
+/* NULL while there is none to talk to. Valid from on_agent to on_lost. */
 struct agent *sandbox_agent(const struct sandbox *sb);
 struct process_table *sandbox_processes(const struct sandbox *sb);
 void sandbox_set_processes(struct sandbox *sb, struct process_table *processes);
@@ -186,8 +187,7 @@ void sandbox_set_services(struct sandbox *sb, struct services *services);
 int sandbox_cpu_ns(const struct sandbox *sb, uint64_t *ret_ns);
 /* Marks activity now (active_at; in memory, no journal write). */
 void sandbox_touch(struct sandbox *sb);
-/* Variables for later commands: an object of strings (borrowed). The identity's env was set at the
- * create; commands get this one whole. */
+/* Variables for later commands, which get all of them: an object of strings (borrowed). */
 struct json_t *sandbox_env(const struct sandbox *sb);
 /* Merges {"A": "1", "B": null} and stores env.json. invalid_request over the limits. */
 int sandbox_merge_env(struct sandbox *sb, struct json_t *changes, struct error *err) _must_check_;

@@ -166,6 +166,7 @@ void sandbox_begin_delete(struct sandbox *sb)
         pool_cancel(TAKE(sb->request));
     }
     sandbox_set_state(sb, SANDBOX_STATE_DELETING);
+    sandbox_lose_capture(sb);
     /* Written without the VM: a restart must not adopt it any more. */
     if (sb->dir_fd >= 0) {
         (void)sandbox_write_journal(sb);

@@ -9,8 +9,10 @@
 #include "node/base_snapshot.h"
 #include "node/sandbox.h"
 
+struct checkpoint;
 struct pool_request;
 struct sandbox_capture;
+struct sandbox_restore;
 struct sandbox_resume;
 struct snapshot_facts;
 struct vm;
@@ -20,6 +22,7 @@ enum waiter_kind {
     WAITER_PAUSED,
     WAITER_SUSPENDED,
     WAITER_AWAKE,
+    WAITER_ROLLED_BACK,
     WAITER_GONE,
 };
 
@@ -36,6 +39,7 @@ struct sandbox {
     struct node *node;
     struct sandbox_info info;
     struct base_key key;
+    struct checkpoint *origin; /* in use: what it is being made from */
     struct vm *vm;
     struct pool_request *request; /* while it waits for a VM */
     struct process_table *processes;
@@ -55,6 +59,7 @@ struct sandbox {
     void (*when_idle)(struct sandbox *sb); /* once, when there are none */
     struct sandbox_capture *capture;       /* while it is suspending */
     struct sandbox_resume *resume;         /* while it wakes from there */
+    struct sandbox_restore *restore;       /* while a checkpoint is put into its directory */
     struct error fail_err;
     struct error change_err; /* why the last pause or wake came to nothing */
     void (*continued)(void *arg, int result);
@@ -115,6 +120,8 @@ void sandbox_continue(struct sandbox *sb, void (*done)(void *arg, int result));
 /* sandbox_suspend.c */
 void sandbox_suspended_path(const struct sandbox *sb, char *out, size_t size);
 void sandbox_free_suspend(struct sandbox *sb);
+/* Its VM is gone or going: a checkpoint that was being made fails. */
+void sandbox_lose_capture(struct sandbox *sb);
 /* What a snapshot of it is bound to here and now. */
 void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f);
 /* Whether `suspended/` is whole. */
@@ -123,12 +130,22 @@ bool sandbox_has_snapshot(const struct sandbox *sb);
 void sandbox_adopt_suspended(struct sandbox *sb);
 /* An adopted one that runs: what a suspend or wake left is removed. */
 void sandbox_drop_snapshot(struct sandbox *sb);
+/* What an interrupted rollback left beside it. */
+void sandbox_drop_rollback(struct sandbox *sb);
 /* A name of the base's image in the sandbox's directory, which no eviction takes away. */
 void sandbox_link_ram(struct sandbox *sb, const char *ram_path);
 /* sandbox_resume.c */
 /* From `suspended`. */
 void sandbox_free_resume(struct sandbox *sb);
 int sandbox_begin_resume(struct sandbox *sb, struct error *err) _must_check_;
+/* The same with its memory admitted already: it had a VM until now. */
+int sandbox_resume_admitted(struct sandbox *sb, struct error *err) _must_check_;
+/* Of one that is being created: `suspended/` is there. */
+void sandbox_resume_created(struct sandbox *sb);
+/* sandbox_restore.c */
+/* One that is created from sb->origin. */
+void sandbox_start_restored(struct sandbox *sb);
+void sandbox_free_restore(struct sandbox *sb);
 /* An adopted one that is paused, or shall run: stops or continues the VM as its record says. */
 void sandbox_settle_adopted(struct sandbox *sb);
 /* Goes on with a wake after the guest has answered HELLO. */
@@ -147,8 +164,9 @@ int sandbox_check_admission(struct node *node,
                             struct error *err) _must_check_;
 /* Makes journal and variables survive a power cut; blocks. */
 void sandbox_sync_record(int dir_fd);
-/* HELLO, if not `known`, and IDENTITY of the next epoch, queued. 0 or -errno. */
-int sandbox_send_identity(struct sandbox *sb, agent_identity_fn done) _must_check_;
+/* HELLO and IDENTITY of the next epoch, queued; known_silent as in agent_begin. 0 or -errno. */
+int sandbox_send_identity(struct sandbox *sb, bool known_silent, agent_identity_fn done)
+    _must_check_;
 /* sandbox_delete.c */
 void sandbox_begin_delete(struct sandbox *sb);
 void sandbox_lose_agent(struct sandbox *sb, const char *reason);

@@ -29,6 +29,7 @@ struct sandbox_resume {
     struct sandbox *sb;
     char dir[SNAPSHOT_PATH_SIZE];
     struct snapshot_facts facts;
+    bool cold; /* there is a disk to boot from, and no more */
     bool ram_is_memfd;
     int ram_memfd;
     int proc_fd;
@@ -64,12 +65,18 @@ void sandbox_free_resume(struct sandbox *sb)
     }
 }
 
+/* One that is created from a checkpoint wakes as well. */
+static bool is_coming(const struct sandbox *sb)
+{
+    return sb->info.state == SANDBOX_STATE_WAKING || sb->info.state == SANDBOX_STATE_CREATING;
+}
+
 /* Whether this attempt is still the sandbox's. */
 static bool is_waking(const struct sandbox_resume *m)
 {
     const struct sandbox *sb = m->sb;
 
-    return sb->info.state == SANDBOX_STATE_WAKING && sb->resume == m && !sb->node->parts->stopping;
+    return is_coming(sb) && sb->resume == m && !sb->node->parts->stopping;
 }
 
 static void submit(struct sandbox_resume *m, loop_fn work, loop_fn done)
@@ -87,6 +94,14 @@ static void submit(struct sandbox_resume *m, loop_fn work, loop_fn done)
 /* The VM, if there was one, is not the sandbox's any more. */
 static void back_to_sleep(struct sandbox *sb, const struct error *err)
 {
+    if (sb->info.state == SANDBOX_STATE_CREATING) {
+        const struct error copy = *err;
+
+        sandbox_free_resume(sb);
+        sandbox_fail_create(sb, copy.code, copy.message);
+        sb->fail_err = copy; /* with its details */
+        return;
+    }
     log_warning("wake_undone", "sandbox=%s error=%s", sb->info.id, LOG_STR(err->message));
     sb->change_err = *err;
     (void)error_wrap(&sb->change_err, "the sandbox could not be woken and stays suspended");
@@ -131,12 +146,16 @@ static void finish(struct sandbox *sb)
 {
     const struct sandbox_resume *m = sb->resume;
     const struct sandbox_info before = sb->info;
+    bool cold = m->cold;
     struct error err = {0};
     int r;
 
     sandbox_end_rest(sb);
     sb->info.asleep = false;
     sandbox_touch(sb);
+    if (sb->info.running_at_ms == 0) {
+        sb->info.running_at_ms = clock_real_ms();
+    }
     r = sandbox_write_journal_as(sb, SANDBOX_STATE_RUNNING);
     if (r < 0) {
         sb->info = before;
@@ -152,7 +171,9 @@ static void finish(struct sandbox *sb)
     vm_set_deadline(sb->vm, 0, "", "");
     vm_set_owner(sb->vm, &sandbox_vm_owner, sb);
     sandbox_set_state(sb, SANDBOX_STATE_RUNNING);
-    agent_release(vm_agent(sb->vm));
+    if (!cold) {
+        agent_release(vm_agent(sb->vm));
+    }
     sandbox_drop_snapshot(sb);
 }
 
@@ -161,7 +182,7 @@ static void on_identity(void *arg, int result, const struct agent_identity_ok *a
     struct sandbox *sb = arg;
     struct error err = {0};
 
-    if (result < 0 || sb->info.state != SANDBOX_STATE_WAKING || sb->resume == NULL) {
+    if (result < 0 || !is_coming(sb) || sb->resume == NULL) {
         return; /* on_vm_end tells, or the deletion goes on */
     }
     if (result > 0 || answer->done != AGENT_IDENTITY_ALL) {
@@ -190,33 +211,56 @@ static int move_disk(struct sandbox *sb, struct vm *vm, struct error *err)
                  : 0;
 }
 
+static int move_in(struct sandbox *sb, struct vm *vm, struct error *err)
+{
+    struct node *node = sb->node;
+    int r = move_disk(sb, vm, err);
+
+    if (r == 0 && node->hooks.on_restored != NULL) {
+        r = node->hooks.on_restored(node->hooks_ctx, sb, sb->resume->dir);
+        if (r < 0) {
+            (void)error_set_code(err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL, NULL,
+                                 "the sessions cannot be put in place: %s", strerror(-r));
+        }
+    }
+    return r;
+}
+
+/* Stopped with everything in it; a cold one boots. */
 static void on_loaded(void *arg, struct vm *vm)
 {
     struct sandbox *sb = arg;
     struct node *node = sb->node;
+    bool cold = sb->resume->cold;
     struct error err = {0};
-    int r = move_disk(sb, vm, &err);
+    int r = move_in(sb, vm, &err);
 
     if (r < 0) {
         give_up(sb, &err);
         return;
     }
     sb->resume->loaded_ms = clock_monotonic_ms();
-    vm_set_deadline(vm, (int64_t)node->settings.node_start_timeout_ms, "agent_timeout",
-                    "the guest did not take its identity in time");
+    vm_set_deadline(vm,
+                    (int64_t)(cold ? node->settings.node_boot_timeout_ms
+                                   : node->settings.node_start_timeout_ms),
+                    "agent_timeout", "the guest did not take its identity in time");
     sb->agent_told = true;
     if (node->hooks.on_agent != NULL) {
         node->hooks.on_agent(node->hooks_ctx, sb, true);
     }
-    agent_hold(vm_agent(vm));
-    r = sandbox_send_identity(sb, on_identity);
+    if (!cold) {
+        agent_hold(vm_agent(vm));
+    }
+    r = sandbox_send_identity(sb, !cold, on_identity);
     if (r < 0) {
         (void)error_set(&err, -r, "no identity could be made: %s", strerror(-r));
         give_up(sb, &err);
         return;
     }
-    agent_flush(vm_agent(vm));
-    vm_cont(vm, NULL, NULL);
+    if (!cold) {
+        agent_flush(vm_agent(vm));
+        vm_cont(vm, NULL, NULL);
+    }
 }
 
 static void work_fill(void *arg)
@@ -264,6 +308,10 @@ static void on_spawned(void *arg, struct vm *vm)
 
     sandbox_seed_console(sb);
     m->spawned_ms = clock_monotonic_ms();
+    if (m->cold) {
+        on_loaded(sb, vm);
+        return;
+    }
     m->proc_fd = vm_open_process(vm);
     if (m->proc_fd < 0) {
         (void)error_set(&m->err, -m->proc_fd, "the VMM cannot be reached");
@@ -278,7 +326,7 @@ static void spawn(struct sandbox_resume *m)
     static const struct vm_owner owner = {on_vm_end};
     struct sandbox *sb = m->sb;
     struct vm_spec spec = {
-        .mode = RUNTIME_MODE_RESTORE,
+        .mode = m->cold ? RUNTIME_MODE_COLD : RUNTIME_MODE_RESTORE,
         .vcpus = sb->info.vcpus,
         .memory_mib = sb->info.memory_mib,
         .ram_memfd = m->ram_memfd,
@@ -302,7 +350,9 @@ static void work_check(void *arg)
 {
     struct sandbox_resume *m = arg;
 
-    m->result = snapshot_check(m->dir, &m->facts, &m->err);
+    m->cold = snapshot_is_cold(m->dir);
+    m->result = m->cold ? snapshot_check_cold(m->dir, &m->facts, &m->err)
+                        : snapshot_check(m->dir, &m->facts, &m->err);
     if (m->result == 0 && m->ram_is_memfd) {
         struct base_files files = {.ram_bytes = (uint64_t)m->facts.memory_mib * 1048576U};
 
@@ -354,16 +404,20 @@ static struct sandbox_resume *make_resume(struct sandbox *sb)
 
 int sandbox_begin_resume(struct sandbox *sb, struct error *err)
 {
-    const struct sandbox_info before = sb->info;
     int r;
 
     if (!node_is_ready(sb->node)) {
         return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
     }
     r = sandbox_check_admission(sb->node, sb->info.memory_mib, true, err);
-    if (r < 0) {
-        return r;
-    }
+    return r < 0 ? r : sandbox_resume_admitted(sb, err);
+}
+
+int sandbox_resume_admitted(struct sandbox *sb, struct error *err)
+{
+    const struct sandbox_info before = sb->info;
+    int r;
+
     sb->resume = make_resume(sb);
     if (sb->resume == NULL) {
         return error_set(err, ENOMEM, "no memory");
@@ -377,4 +431,14 @@ int sandbox_begin_resume(struct sandbox *sb, struct error *err)
     }
     submit(sb->resume, work_check, done_check);
     return 0;
+}
+
+void sandbox_resume_created(struct sandbox *sb)
+{
+    sb->resume = make_resume(sb);
+    if (sb->resume == NULL) {
+        sandbox_fail_create(sb, ERROR_INTERNAL, "no memory");
+        return;
+    }
+    submit(sb->resume, work_check, done_check);
 }

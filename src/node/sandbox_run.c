@@ -22,6 +22,7 @@
 #include "io/loop.h"
 #include "node/admission.h"
 #include "node/agent.h"
+#include "node/checkpoint.h"
 #include "node/disk.h"
 #include "node/node_private.h"
 #include "node/pool.h"
@@ -155,6 +156,7 @@ static void on_vm_end(void *arg, struct vm *vm, const char *code, const char *me
     (void)snprintf(sb->info.reason_message, sizeof(sb->info.reason_message), "%s", message);
     sandbox_lose_vm(sb, vm);
     sandbox_set_state(sb, SANDBOX_STATE_ERROR);
+    sandbox_lose_capture(sb);
     (void)sandbox_write_journal(sb);
 }
 
@@ -240,7 +242,7 @@ static int choose_machine_id(struct sandbox *sb, struct agent_identity *identity
     return r;
 }
 
-int sandbox_send_identity(struct sandbox *sb, agent_identity_fn done)
+int sandbox_send_identity(struct sandbox *sb, bool known_silent, agent_identity_fn done)
 {
     int64_t timeout = (int64_t)sb->node->settings.node_start_timeout_ms;
     uint8_t entropy[AGENT_ENTROPY_BYTES];
@@ -265,7 +267,7 @@ int sandbox_send_identity(struct sandbox *sb, agent_identity_fn done)
         sb->info.state == SANDBOX_STATE_CREATING && needs_growth(sb) ? sb->info.disk_mib * MIB : 0;
     /* No variables: each command brings the sandbox's own, so that a PATCH can take one away. */
     if (r == 0) {
-        agent_begin(vm_agent(sb->vm), true, timeout, NULL, NULL);
+        agent_begin(vm_agent(sb->vm), known_silent, timeout, NULL, NULL);
         agent_identify(vm_agent(sb->vm), &identity, timeout, done, sb);
     }
     explicit_bzero(entropy, sizeof(entropy));
@@ -280,7 +282,7 @@ static void activate(void *arg, struct vm *vm)
 
     vm_set_deadline(vm, (int64_t)node->settings.node_start_timeout_ms, "agent_timeout",
                     "the guest did not take its identity and first files in time");
-    r = sandbox_send_identity(sb, on_identity);
+    r = sandbox_send_identity(sb, true, on_identity);
     if (r < 0) {
         sandbox_fail_create(sb, ERROR_INTERNAL, strerror(-r));
         return;
@@ -352,6 +354,10 @@ static void start(void *arg)
     if (sb->info.state != SANDBOX_STATE_CREATING) {
         return; /* deleted in the same turn */
     }
+    if (sb->origin != NULL) {
+        sandbox_start_restored(sb);
+        return;
+    }
     vm = pool_take_warm(sb->node, &sb->key);
     if (vm != NULL) {
         take_vm(sb, vm);
@@ -389,15 +395,21 @@ fill_info(struct sandbox *sb, const struct sandbox_spec *spec, const struct temp
     sb->key = (struct base_key){*t, i->vcpus, i->memory_mib};
 }
 
+/* Those of its checkpoint, if any, with those that were given. */
+static int choose_env(struct sandbox *sb, const struct sandbox_spec *spec)
+{
+    sb->env = sb->origin != NULL ? checkpoint_load_env(sb->origin) : json_object();
+    if (sb->env == NULL) {
+        return -ENOMEM;
+    }
+    return spec->env != NULL && json_object_update(sb->env, spec->env) < 0 ? -ENOMEM : 0;
+}
+
 /* Directory and variables. */
 static int prepare_files(struct sandbox *sb, const struct sandbox_spec *spec, struct error *err)
 {
-    int r = 0;
+    int r = choose_env(sb, spec);
 
-    sb->env = spec->env != NULL ? json_deep_copy(spec->env) : json_object();
-    if (sb->env == NULL) {
-        r = -ENOMEM;
-    }
     if (r == 0) {
         r = sandbox_open_dir(sb, true);
     }
@@ -408,6 +420,23 @@ static int prepare_files(struct sandbox *sb, const struct sandbox_spec *spec, st
         return error_set_code(err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL, NULL,
                               "cannot make the sandbox's directory: %s", strerror(-r));
     }
+    return 0;
+}
+
+/* Its guest has seen an epoch, and its processes' time stood still since. */
+static int take_origin(struct sandbox *sb, const char *checkpoint, struct error *err)
+{
+    const struct checkpoint_info *from;
+    int r = checkpoint_use(sb->node, checkpoint, &sb->origin, err);
+
+    if (r < 0) {
+        return r;
+    }
+    from = &sb->origin->info;
+    sb->info.identity_epoch = from->identity_epoch;
+    sb->info.paused_total_ms = from->paused_total_ms;
+    sb->info.paused_at_ms = from->created_at_ms;
+    sandbox_continue_rest(sb);
     return 0;
 }
 
@@ -429,6 +458,9 @@ static int make_record(struct node *node,
     if (r == 0 && spec->env != NULL) {
         r = sandbox_check_env(spec->env, err);
     }
+    if (r == 0 && spec->checkpoint != NULL) {
+        r = take_origin(sb, spec->checkpoint, err);
+    }
     if (r == 0) {
         r = prepare_files(sb, spec, err);
     }
@@ -443,6 +475,32 @@ static int make_record(struct node *node,
         return r;
     }
     *ret_sb = sb;
+    return 0;
+}
+
+/* A checkpoint stands in for the template. */
+static int load_template(struct node *node,
+                         const struct sandbox_spec *spec,
+                         struct template_info *ret,
+                         struct error *err)
+{
+    struct checkpoint *ck;
+    int r;
+
+    if (spec->checkpoint == NULL) {
+        return template_load(node->parts->volume, spec->template_name, spec->template_version, ret,
+                             err);
+    }
+    r = checkpoint_use(node, spec->checkpoint, &ck, err);
+    if (r < 0) {
+        return r;
+    }
+    *ret = (struct template_info){
+        .vcpus = ck->info.vcpus, .memory_mib = ck->info.memory_mib, .disk_mib = ck->info.disk_mib};
+    (void)snprintf(ret->name, sizeof(ret->name), "%s", ck->info.template_name);
+    (void)snprintf(ret->version, sizeof(ret->version), "%s", ck->info.template_version);
+    (void)snprintf(ret->user, sizeof(ret->user), "%s", ck->info.user);
+    checkpoint_release(ck);
     return 0;
 }
 
@@ -469,7 +527,7 @@ int sandbox_create(struct node *node,
     if (!id_is_valid(spec->id, "sb")) {
         return error_set_code(err, ERROR_INVALID_REQUEST, "id", "not a sandbox id");
     }
-    r = template_load(node->parts->volume, spec->template_name, spec->template_version, &t, err);
+    r = load_template(node, spec, &t, err);
     if (r == 0) {
         r = sandbox_check_admission(node, spec->memory_mib != 0 ? spec->memory_mib : t.memory_mib,
                                     false, err);

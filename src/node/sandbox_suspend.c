@@ -26,32 +26,10 @@
 #include "io/loop.h"
 #include "node/agent.h"
 #include "node/node_private.h"
-#include "node/sandbox_private.h"
-#include "node/snapshot.h"
+#include "node/sandbox_capture.h"
 #include "node/vm.h"
 
-/* As long as a START may take: a guest that is busy is no reason to end it. */
-#define ANSWER_MS  60000
 #define CONSOLE_MS 20000
-
-struct sandbox_capture {
-    struct sandbox *sb;
-    char dir[SNAPSHOT_PATH_SIZE];
-    char ram_path[SNAPSHOT_PATH_SIZE];
-    char base_ram_path[SNAPSHOT_PATH_SIZE];
-    char disk_path[SNAPSHOT_PATH_SIZE];
-    char sessions_path[SNAPSHOT_PATH_SIZE];
-    struct snapshot_facts facts;
-    struct snapshot_source source;
-    struct snapshot_sizes sizes;
-    bool was_paused;
-    bool stopped;
-    int64_t begun_ms;
-    int64_t stopped_ms;
-    int64_t captured_ms;
-    int result;
-    struct error err;
-};
 
 void sandbox_suspended_path(const struct sandbox *sb, char *out, size_t size)
 {
@@ -66,10 +44,8 @@ bool sandbox_has_snapshot(const struct sandbox *sb)
     return snapshot_exists(path);
 }
 
-static void free_capture(struct sandbox *sb)
+void sandbox_capture_free(struct sandbox_capture *c)
 {
-    struct sandbox_capture *c = TAKE(sb->capture);
-
     if (c == NULL) {
         return;
     }
@@ -79,7 +55,29 @@ static void free_capture(struct sandbox *sb)
     if (c->source.state_fd >= 0) {
         (void)close(c->source.state_fd);
     }
+    json_decref(c->env);
     free(c);
+}
+
+/* A checkpoint that was being made comes to nothing. */
+static void free_capture(struct sandbox *sb)
+{
+    struct sandbox_capture *c = TAKE(sb->capture);
+    struct error err = {0};
+
+    if (c != NULL && c->checkpoint != NULL) {
+        (void)error_set_code(&err, ERROR_CONFLICT, NULL,
+                             "the sandbox ended while its checkpoint was made");
+        checkpoint_fail(TAKE(c->checkpoint), &err);
+    }
+    sandbox_capture_free(c);
+}
+
+void sandbox_lose_capture(struct sandbox *sb)
+{
+    if (sb->capture != NULL && sb->capture->checkpoint != NULL && !sb->capture->busy) {
+        free_capture(sb);
+    }
 }
 
 void sandbox_free_suspend(struct sandbox *sb)
@@ -96,14 +94,14 @@ void sandbox_link_ram(struct sandbox *sb, const char *ram_path)
     }
 }
 
-static bool is_suspending(const struct sandbox *sb)
+/* Whether the capture is still what happens to it. */
+static bool is_capturing(const struct sandbox *sb)
 {
-    return sb->info.state == SANDBOX_STATE_SUSPENDING && sb->vm != NULL && sb->capture != NULL &&
+    return sb->capture != NULL && sb->info.state == sb->capture->state && sb->vm != NULL &&
            !sb->node->parts->stopping;
 }
 
-/* Runs work on a worker; the sandbox's directory stays until it has ended. */
-static void submit(struct sandbox *sb, loop_fn work, loop_fn done, void *arg)
+void sandbox_submit(struct sandbox *sb, void (*work)(void *arg), void (*done)(void *arg), void *arg)
 {
     sb->jobs++;
     if (loop_submit(sb->node->loop, work, done, arg, false) < 0) {
@@ -141,7 +139,7 @@ static void done_drop(void *arg)
     sandbox_end_job(sb);
 }
 
-void sandbox_drop_snapshot(struct sandbox *sb)
+static void drop(struct sandbox *sb, const char *name)
 {
     struct drop_job *job = calloc(1, sizeof(*job));
 
@@ -150,12 +148,22 @@ void sandbox_drop_snapshot(struct sandbox *sb)
         return;
     }
     job->sb = sb;
-    sandbox_suspended_path(sb, job->dir, sizeof(job->dir));
+    sandbox_dir_path(sb, name, job->dir, sizeof(job->dir));
     if (!snapshot_has_parts(job->dir)) {
         free(job);
         return;
     }
-    submit(sb, work_drop, done_drop, job);
+    sandbox_submit(sb, work_drop, done_drop, job);
+}
+
+void sandbox_drop_snapshot(struct sandbox *sb)
+{
+    drop(sb, "suspended");
+}
+
+void sandbox_drop_rollback(struct sandbox *sb)
+{
+    drop(sb, "rollback");
 }
 
 /* ---- taking it back ---- */
@@ -179,17 +187,25 @@ static void on_undone(void *arg, int result)
 /* It runs as before, and its waiters hear why. */
 static void undo(struct sandbox *sb, const struct error *err)
 {
-    bool stopped = sb->capture->stopped;
+    struct sandbox_capture *c = sb->capture;
+    bool stopped = c->stopped;
+    bool was_paused = c->was_paused;
 
+    if (c->checkpoint != NULL) {
+        checkpoint_fail(TAKE(c->checkpoint), err);
+        free_capture(sb);
+        sandbox_checkpoint_resume(sb, stopped, was_paused);
+        return;
+    }
     log_warning("suspend_undone", "sandbox=%s error=%s", sb->info.id, LOG_STR(err->message));
     sb->change_err = *err;
-    (void)snapshot_disown(sb->capture->dir); /* before the guest goes on, or it would count */
+    (void)snapshot_disown(c->dir); /* before the guest goes on, or it would count */
     free_capture(sb);
     sandbox_drop_snapshot(sb);
     if (stopped) {
         sandbox_continue(sb, on_undone);
     } else {
-        agent_wake(vm_agent(sb->vm), ANSWER_MS, on_undone, sb);
+        agent_wake(vm_agent(sb->vm), CAPTURE_ANSWER_MS, on_undone, sb);
     }
 }
 
@@ -249,7 +265,7 @@ static void finish(struct sandbox *sb)
     sandbox_sleep_agent(sb);
     sandbox_end_vm(sb, vm);
     (void)unlinkat(sb->dir_fd, "disk.img", 0);
-    submit(sb, work_sync, done_sync, sb);
+    sandbox_submit(sb, work_sync, done_sync, sb);
 }
 
 /* ---- capture ---- */
@@ -258,9 +274,13 @@ static void work_capture(void *arg)
 {
     struct sandbox_capture *c = arg;
 
-    c->result = snapshot_capture(c->dir, &c->facts, &c->source, &c->sizes, &c->err);
+    if (c->disk_only) {
+        c->result = snapshot_capture_cold(c->dir, &c->source, &c->sizes, &c->err);
+    } else {
+        c->result = snapshot_capture(c->dir, &c->facts, &c->source, &c->sizes, &c->err);
+    }
     c->captured_ms = clock_monotonic_ms();
-    if (c->result == 0) {
+    if (c->result == 0 && c->checkpoint == NULL) {
         c->result = snapshot_commit(c->dir, &c->facts, &c->sizes, &c->err);
     }
 }
@@ -270,16 +290,25 @@ static void done_capture(void *arg)
     struct sandbox_capture *c = arg;
     struct sandbox *sb = c->sb;
 
-    if (!is_suspending(sb)) {
+    c->busy = false;
+    if (!is_capturing(sb)) {
         free_capture(sb);
     } else if (c->result < 0) {
         const struct error err = c->err;
 
         undo(sb, &err);
+    } else if (c->checkpoint != NULL) {
+        sandbox_checkpoint_captured(sb);
     } else {
         finish(sb);
     }
     sandbox_end_job(sb);
+}
+
+static void submit_capture(struct sandbox *sb)
+{
+    sb->capture->busy = true;
+    sandbox_submit(sb, work_capture, done_capture, sb->capture);
 }
 
 static void on_console(void *arg, struct vm *vm)
@@ -287,7 +316,7 @@ static void on_console(void *arg, struct vm *vm)
     struct sandbox *sb = arg;
     struct error err = {0};
 
-    if (!is_suspending(sb) || sb->vm != vm) {
+    if (!is_capturing(sb) || sb->vm != vm) {
         return;
     }
     vm_set_deadline(vm, 0, "", "");
@@ -298,14 +327,14 @@ static void on_console(void *arg, struct vm *vm)
         undo(sb, &err);
         return;
     }
-    submit(sb, work_capture, done_capture, sb->capture);
+    submit_capture(sb);
 }
 
 static void on_saved(void *arg, struct vm *vm, const struct error *err)
 {
     struct sandbox *sb = arg;
 
-    if (!is_suspending(sb)) {
+    if (!is_capturing(sb)) {
         return;
     }
     if (err != NULL) {
@@ -327,11 +356,19 @@ static void on_stopped(void *arg, struct vm *vm)
     struct error err = {0};
     char path[40];
 
-    if (!is_suspending(sb)) {
+    if (!is_capturing(sb)) {
         return;
     }
     c->stopped = true;
     c->stopped_ms = clock_monotonic_ms();
+    c->info.created_at_ms = clock_real_ms();
+    if (c->checkpoint != NULL) {
+        sandbox_begin_rest(sb);
+    }
+    if (c->disk_only) {
+        submit_capture(sb);
+        return;
+    }
     c->source.state_fd = memfd_create("space-state", MFD_CLOEXEC);
     if (c->source.state_fd >= 0) {
         (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", c->source.state_fd);
@@ -398,7 +435,10 @@ static void work_ready(void *arg)
         c->result = error_set(&c->err, errno, "the sandbox's base image is not there any more");
         return;
     }
-    c->result = snapshot_begin(c->dir, &c->err);
+    c->result = c->checkpoint != NULL ? sandbox_checkpoint_prepare(c) : 0;
+    if (c->result == 0) {
+        c->result = snapshot_begin(c->dir, &c->err);
+    }
 }
 
 static void done_ready(void *arg)
@@ -406,7 +446,9 @@ static void done_ready(void *arg)
     struct sandbox_capture *c = arg;
     struct sandbox *sb = c->sb;
 
-    if (!is_suspending(sb)) {
+    c->busy = false;
+
+    if (!is_capturing(sb)) {
         free_capture(sb);
     } else if (c->result < 0) {
         const struct error err = c->err;
@@ -425,12 +467,20 @@ static void on_silent(void *arg, int result)
     struct error err = {0};
     int r;
 
-    if (result < 0 || !is_suspending(sb)) {
+    if (result < 0 || !is_capturing(sb)) {
         return; /* the VM's end tells, or the deletion goes on */
     }
     if (result > 0) {
-        (void)error_set(&sb->change_err, result, "the guest could not fall silent: %s",
-                        strerror(result));
+        (void)error_set(&err, result, "the guest could not fall silent: %s", strerror(result));
+        if (sb->capture->checkpoint != NULL) {
+            bool was_paused = sb->capture->was_paused;
+
+            checkpoint_fail(TAKE(sb->capture->checkpoint), &err);
+            free_capture(sb);
+            sandbox_checkpoint_go_on(sb, was_paused);
+            return;
+        }
+        sb->change_err = err;
         free_capture(sb);
         on_undone(sb, 0);
         return;
@@ -442,13 +492,14 @@ static void on_silent(void *arg, int result)
         undo(sb, &err);
         return;
     }
-    submit(sb, work_ready, done_ready, sb->capture);
+    sb->capture->busy = true;
+    sandbox_submit(sb, work_ready, done_ready, sb->capture);
 }
 
 static void silence(struct sandbox *sb)
 {
-    agent_silence(vm_agent(sb->vm), AGENT_SILENCE_FREEZE | AGENT_SILENCE_SYNC, ANSWER_MS, on_silent,
-                  sb);
+    agent_silence(vm_agent(sb->vm), AGENT_SILENCE_FREEZE | AGENT_SILENCE_SYNC, CAPTURE_ANSWER_MS,
+                  on_silent, sb);
 }
 
 /* One that was paused runs: only so can its processes be frozen. */
@@ -456,7 +507,7 @@ static void on_continued(void *arg, int result)
 {
     struct sandbox *sb = arg;
 
-    if (result < 0 || !is_suspending(sb)) {
+    if (result < 0 || !is_capturing(sb)) {
         return;
     }
     sandbox_end_rest(sb);
@@ -475,7 +526,7 @@ void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f)
     f->env = rt->env;
 }
 
-static struct sandbox_capture *make_capture(struct sandbox *sb)
+struct sandbox_capture *sandbox_capture_new(struct sandbox *sb)
 {
     const struct node_parts *parts = sb->node->parts;
     struct sandbox_capture *c = calloc(1, sizeof(*c));
@@ -484,6 +535,7 @@ static struct sandbox_capture *make_capture(struct sandbox *sb)
         return NULL;
     }
     c->sb = sb;
+    c->state = SANDBOX_STATE_SUSPENDING;
     sandbox_suspended_path(sb, c->dir, sizeof(c->dir));
     sandbox_dir_path(sb, "ram", c->ram_path, sizeof(c->ram_path));
     sandbox_dir_path(sb, "disk.img", c->disk_path, sizeof(c->disk_path));
@@ -505,13 +557,22 @@ static struct sandbox_capture *make_capture(struct sandbox *sb)
 
 static void start(struct sandbox *sb)
 {
-    if (!is_suspending(sb)) {
+    if (!is_capturing(sb)) {
         return;
     }
     if (sb->capture->was_paused) {
         sandbox_continue(sb, on_continued);
     } else {
         silence(sb);
+    }
+}
+
+void sandbox_capture_start(struct sandbox *sb)
+{
+    if (sb->jobs > 0) {
+        sb->when_idle = start; /* what the last one left is still being removed */
+    } else {
+        start(sb);
     }
 }
 
@@ -523,7 +584,7 @@ static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct
     if (!node_is_ready(sb->node)) {
         return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
     }
-    sb->capture = make_capture(sb);
+    sb->capture = sandbox_capture_new(sb);
     if (sb->capture == NULL) {
         return error_set(err, ENOMEM, "no memory");
     }
@@ -535,11 +596,7 @@ static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct
         return sandbox_fail_journal(err, r);
     }
     sb->capture->was_paused = before.state == SANDBOX_STATE_PAUSED;
-    if (sb->jobs > 0) {
-        sb->when_idle = start; /* what the last one left is still being removed */
-    } else {
-        start(sb);
-    }
+    sandbox_capture_start(sb);
     return 0;
 }
 

@@ -295,7 +295,7 @@ int snapshot_begin(const char *dir, struct error *err)
     return r < 0 ? snapshot_fail(err, r, "the snapshot's directory cannot be made") : 0;
 }
 
-static int sync_file(const char *dir, const char *name)
+int snapshot_sync_file(const char *dir, const char *name)
 {
     _cleanup_close_ int fd = snapshot_open_file(dir, ".new", name, O_RDONLY);
 
@@ -309,7 +309,7 @@ static int sync_dir(const char *path)
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-static int put_in_place(const char *dir)
+int snapshot_settle(const char *dir)
 {
     char path[SNAPSHOT_PATH_SIZE];
     char *slash;
@@ -356,7 +356,7 @@ int snapshot_commit(const char *dir,
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < sizeof(files) / sizeof(files[0]); i++) {
-        r = sync_file(dir, files[i]);
+        r = snapshot_sync_file(dir, files[i]);
     }
     if (r == 0) {
         r = fill_manifest(dir, &m);
@@ -365,7 +365,7 @@ int snapshot_commit(const char *dir,
         r = write_manifest(dir, &m);
     }
     if (r == 0) {
-        r = put_in_place(dir);
+        r = snapshot_settle(dir);
     }
     return r < 0 ? snapshot_fail(err, r, "the snapshot cannot be kept") : 0;
 }

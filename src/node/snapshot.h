@@ -6,6 +6,9 @@
  *   disk.img       a clone of the disk
  *   snapshot.json  sizes, checksums, environment; written last
  *
+ * A cold one has only `ram`, `disk.img` and, written last, `cold` with their lengths: no guest that
+ * goes on, but a disk to boot from.
+ *
  * Made in `<dir>.new`, synchronised, renamed: a directory with its final name is complete. Always
  * the whole difference to the base, so nothing refers to an earlier snapshot. Everything here
  * blocks: workers. */
@@ -67,6 +70,20 @@ int snapshot_commit(const char *dir,
                     const struct snapshot_facts *facts,
                     const struct snapshot_sizes *sizes,
                     struct error *err) _must_check_;
+/* Of a cold one: the disk, inside the window; then onto stable storage, and in place. */
+int snapshot_capture_cold(const char *dir,
+                          const struct snapshot_source *source,
+                          struct snapshot_sizes *ret,
+                          struct error *err) _must_check_;
+int snapshot_commit_cold(const char *dir, struct error *err) _must_check_;
+bool snapshot_is_cold(const char *dir);
+/* `<into>.new` becomes another one with the same content, of which only the disk is new, and that a
+ * clone: snapshot_settle, perhaps after more was put into it, gives it its name. storage_full when
+ * less than reserve_mib is left. */
+int snapshot_copy(const char *from, const char *into, uint64_t reserve_mib, struct error *err)
+    _must_check_;
+/* `<dir>.new` is complete and gets its name. 0 or -errno. */
+int snapshot_settle(const char *dir) _must_check_;
 /* Removes it, whole or half-made. 0 or -errno. */
 int snapshot_remove(const char *dir) _must_check_;
 /* Takes its name away, so that it is none any more; one system call, no worker needed. 0 or -errno.
@@ -80,6 +97,9 @@ bool snapshot_exists(const char *dir);
 /* Reads and checks everything but the bytes of the disk and the base. failed_precondition (state
  * "environment") names the part of the environment that differs. */
 int snapshot_check(const char *dir, const struct snapshot_facts *want, struct error *err)
+    _must_check_;
+/* Of a cold one: that base and disk have their lengths. */
+int snapshot_check_cold(const char *dir, const struct snapshot_facts *want, struct error *err)
     _must_check_;
 /* Writes its memory into a VMM that maps `ram` and has loaded nothing yet. */
 int snapshot_fill(const char *dir,

@@ -9,3 +9,5 @@ int snapshot_open_file(const char *dir, const char *suffix, const char *name, in
 int snapshot_fail(struct error *err, int r, const char *what);
 /* Of a layer over this image. 0 or -errno. */
 int snapshot_place(const struct snapshot_facts *facts, int image_fd, struct ram_layer_place *ret);
+/* Of `dir`.new, onto stable storage. 0 or -errno. */
+int snapshot_sync_file(const char *dir, const char *name);

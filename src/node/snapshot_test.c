@@ -250,6 +250,80 @@ static void test_what_was_interrupted_goes(void **state)
     assert_false(snapshot_has_parts(f->dir));
 }
 
+/* All of it, of which nothing but the disk is new; either may go. */
+static void test_a_copy_stands_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {0};
+    char copy[PATH_SIZE];
+    char path[PATH_SIZE + 16];
+    struct stat st;
+
+    (void)snprintf(copy, sizeof(copy), "%.64s/copy", f->rig.dir);
+    ram_rig_write(&f->rig, 3, 200);
+    make(f);
+    assert_true(snapshot_copy(f->dir, copy, UINT32_MAX, &err) < 0);
+    assert_int_equal(err.code, ERROR_STORAGE_FULL);
+    assert_int_equal(snapshot_copy(f->dir, copy, 0, NULL), 0);
+    assert_false(snapshot_exists(copy));
+    assert_int_equal(snapshot_settle(copy), 0);
+    assert_false(snapshot_is_cold(copy));
+    (void)snprintf(path, sizeof(path), "%s/disk.img", copy);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_nlink, 1);
+    (void)snprintf(path, sizeof(path), "%s/memory", copy);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_nlink, 2);
+    assert_int_equal(snapshot_remove(f->dir), 0);
+    assert_int_equal(snapshot_check(copy, &facts, NULL), 0);
+    ram_rig_kill(&f->rig);
+    assert_int_equal(ram_rig_spawn(&f->rig), 0);
+    assert_int_equal(snapshot_fill(copy, &facts, f->rig.proc_fd, false, NULL), 0);
+    assert_int_equal(ram_rig_read(&f->rig, 3), 200);
+    assert_int_equal(unlink(path), 0);
+    err = (struct error){0};
+    assert_true(snapshot_copy(copy, f->dir, 0, &err) < 0);
+    assert_non_null(strstr(err.message, "memory is missing"));
+}
+
+static void test_a_cold_one_is_a_disk(void **state)
+{
+    struct fixture *f = *state;
+    struct snapshot_source source = {.ram_path = f->rig.image_path, .disk_path = f->disk};
+    struct snapshot_facts fits = facts;
+    struct snapshot_sizes sizes;
+    struct error err = {0};
+    char copy[PATH_SIZE];
+    char path[PATH_SIZE];
+    struct stat st;
+
+    (void)snprintf(copy, sizeof(copy), "%.64s/copy", f->rig.dir);
+    assert_int_equal(stat(f->rig.image_path, &st), 0);
+    fits.memory_mib = (unsigned int)(st.st_size / 1048576);
+    assert_int_equal(snapshot_begin(f->dir, NULL), 0);
+    source.reserve_mib = UINT32_MAX;
+    assert_true(snapshot_capture_cold(f->dir, &source, &sizes, &err) < 0);
+    assert_int_equal(err.code, ERROR_STORAGE_FULL);
+    source.reserve_mib = 0;
+    assert_int_equal(snapshot_capture_cold(f->dir, &source, &sizes, NULL), 0);
+    assert_int_equal(sizes.disk_bytes, 6);
+    assert_false(snapshot_is_cold(f->dir));
+    assert_int_equal(snapshot_commit_cold(f->dir, NULL), 0);
+    assert_true(snapshot_is_cold(f->dir));
+    assert_false(snapshot_exists(f->dir)); /* there is no memory to go on with */
+    assert_int_equal(snapshot_copy(f->dir, copy, 0, NULL), 0);
+    assert_int_equal(snapshot_settle(copy), 0);
+    assert_int_equal(snapshot_check_cold(copy, &fits, NULL), 0);
+    fits.memory_mib++;
+    assert_int_equal(snapshot_check_cold(copy, &fits, NULL), -EBADMSG);
+    fits.memory_mib--;
+    path_of(f, "disk.img", path);
+    assert_int_equal(truncate(path, 1), 0);
+    assert_int_equal(snapshot_check_cold(f->dir, &fits, NULL), -EBADMSG);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(snapshot_check_cold(f->dir, &fits, NULL), -EBADMSG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +334,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_another_environment_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_was_interrupted_goes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_copy_stands_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_cold_one_is_a_disk, set_up, tear_down),
     };
 
     /* What a process maps is shown to root only. */

@@ -1,0 +1,77 @@
+/* Checkpoints for tests of the data side alone: there are none, and none can be made. */
+#include <jansson.h>
+
+#include "node/checkpoint.h"
+#include "node/sandbox.h"
+
+struct checkpoint *checkpoint_find(struct node *node, const char *id)
+{
+    (void)node;
+    (void)id;
+    return NULL;
+}
+
+struct checkpoint *checkpoint_next(struct node *node, unsigned int *index)
+{
+    (void)node;
+    (void)index;
+    return NULL;
+}
+
+struct json_t *checkpoint_describe(const struct checkpoint *ck)
+{
+    (void)ck;
+    return json_object();
+}
+
+struct checkpoint *checkpoint_new(struct node *node, const char *id)
+{
+    (void)node;
+    (void)id;
+    return NULL;
+}
+
+void checkpoint_discard(struct checkpoint *ck)
+{
+    (void)ck;
+}
+
+int checkpoint_wait(struct checkpoint *ck, checkpoint_fn fn, void *arg)
+{
+    (void)ck;
+    (void)fn;
+    (void)arg;
+    return 0;
+}
+
+int checkpoint_remove(struct node *node, const char *id, checkpoint_fn fn, void *arg)
+{
+    (void)node;
+    (void)id;
+    fn(arg, NULL, NULL);
+    return 0;
+}
+
+void checkpoint_cancel_waits(struct node *node, const void *arg)
+{
+    (void)node;
+    (void)arg;
+}
+
+int sandbox_checkpoint(struct sandbox *sb, struct checkpoint *ck, bool memory, struct error *err)
+{
+    (void)sb;
+    (void)ck;
+    (void)memory;
+    return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "not here");
+}
+
+int sandbox_rollback(
+    struct sandbox *sb, const char *checkpoint_id, sandbox_wait_fn fn, void *arg, struct error *err)
+{
+    (void)sb;
+    (void)checkpoint_id;
+    (void)fn;
+    (void)arg;
+    return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "not here");
+}
