@@ -39,15 +39,16 @@ struct api {
     struct lifecycle *lifecycle;
     struct expiry *expiry;
     struct drain *drain;
-    struct list idle_checks; /* struct idle_check: the node is asked whether they are idle */
-    int idle_skip;           /* of the idle ones, those that were asked about in this round */
-    struct list flights;     /* struct idempotency_flight: requests with a key that still run */
-    struct list requests;    /* open ones, by all_link */
-    struct list runs;        /* struct run_job: sandboxes of POST /v1/run */
-    struct list port_visits; /* struct port_visit: who is at a port because it is public */
-    struct list tunnels;     /* struct tunnel: upgraded connections */
-    struct list waiters;     /* requests that wait for an operation, by wait_link */
-    uint64_t unread_bytes;   /* of answers that are being sent, those that pass through left out */
+    struct list idle_checks;    /* struct idle_check: the node is asked whether they are idle */
+    int idle_skip;              /* of the idle ones, those that were asked about in this round */
+    int64_t idle_held_until_ms; /* monotonic */
+    struct list flights;        /* struct idempotency_flight: requests with a key that still run */
+    struct list requests;       /* open ones, by all_link */
+    struct list runs;           /* struct run_job: sandboxes of POST /v1/run */
+    struct list port_visits;    /* struct port_visit: who is at a port because it is public */
+    struct list tunnels;        /* struct tunnel: upgraded connections */
+    struct list waiters;        /* requests that wait for an operation, by wait_link */
+    uint64_t unread_bytes; /* of answers that are being sent, those that pass through left out */
     struct transcoder_pool transcoders;
     struct buf openapi;
     uint8_t secret[32];       /* signs cursors */

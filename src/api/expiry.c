@@ -19,7 +19,9 @@
 #define TRANSIENT_KEEP_MS (15LL * 60 * 1000)
 #define HOUR_MS           (3600LL * 1000)
 #define TOUCH_MAX         256
-#define EXPIRE_MAX        128
+#define EXPIRE_MAX        64   /* of one rule in one turn of the loop */
+#define PROBLEM_MS        1000 /* between tries when the store refuses */
+#define RULES             2
 #define FLUSH_MS          1000
 
 struct touched {
@@ -30,7 +32,9 @@ struct touched {
 struct expiry {
     struct api *api;
     struct loop_timer *timer;
-    int64_t next; /* the earliest expires_at, real time; 0: none */
+    int64_t next;          /* the earliest expires_at, real time; 0: none */
+    int skip[RULES];       /* of those that are due, the ones that were tried in this round */
+    int64_t held_until_ms; /* monotonic */
     int64_t next_prune;
     int64_t next_flush;
     struct touched touched[TOUCH_MAX];
@@ -106,7 +110,13 @@ static int carry_out_retention(struct api *api, struct sandbox *s, struct error 
 
 typedef int (*carry_out_fn)(struct api *api, struct sandbox *s, struct error *err);
 
-static bool expire_one(struct api *api, const char *id, carry_out_fn carry_out)
+enum outcome {
+    OUTCOME_DONE,
+    OUTCOME_LATER,  /* this one cannot be carried out now */
+    OUTCOME_FAILED, /* nor can others: the store refuses */
+};
+
+static enum outcome expire_one(struct api *api, const char *id, carry_out_fn carry_out)
 {
     _cleanup_sandbox_ struct sandbox s = {0};
     struct error err = {0};
@@ -115,15 +125,15 @@ static bool expire_one(struct api *api, const char *id, carry_out_fn carry_out)
     if (r > 0) {
         r = carry_out(api, &s, &err);
     }
-    if (r == -EAGAIN) {
-        return false;
+    if (r == -EAGAIN || (r < 0 && err.code == ERROR_LIMIT_EXCEEDED)) {
+        return OUTCOME_LATER;
     }
     if (r < 0) {
         log_warning("expiry", "sandbox=%s problem=%s", id, LOG_STR(err.message));
-        return false;
+        return OUTCOME_FAILED;
     }
     log_info("expired", "sandbox=%s", id);
-    return true;
+    return OUTCOME_DONE;
 }
 
 static void find_next(struct expiry *expiry, int64_t now)
@@ -135,7 +145,7 @@ static void find_next(struct expiry *expiry, int64_t now)
     if (store_sandbox_next_expiry(expiry->api->store, &expiry->next, &err) < 0 ||
         store_sandbox_next_retention(expiry->api->store, &kept, &err) < 0 ||
         store_sandbox_next_idle(expiry->api->store, &idle, &err) < 0) {
-        expiry->next = now + 1;
+        expiry->next = now + PROBLEM_MS;
         return;
     }
     if (kept != 0 && (expiry->next == 0 || kept < expiry->next)) {
@@ -152,32 +162,54 @@ typedef int (*find_fn)(struct store *store,
                        struct id_range range,
                        struct error *err);
 
-/* All that are due; those that cannot be carried out now are tried at the next tick. */
-static void expire_all(struct api *api, int64_t now, find_fn find, carry_out_fn carry_out)
+struct rule {
+    find_fn find;
+    carry_out_fn carry_out;
+};
+
+static const struct rule rules[RULES] = {
+    {store_sandbox_find_expired, carry_out_timeout},
+    {store_sandbox_find_kept, carry_out_retention},
+};
+
+/* A batch of those that are due. What stays due stays in front of the rest, and is passed over
+ * until the end is reached. Returns whether there are more. */
+static bool expire_some(struct expiry *expiry, int64_t now, size_t index)
 {
     char ids[EXPIRE_MAX][ID_SIZE];
-    struct id_range range = {.max = EXPIRE_MAX};
+    struct id_range range = {.skip = expiry->skip[index], .max = EXPIRE_MAX};
     struct error err = {0};
-    int count;
+    int count = rules[index].find(expiry->api->store, now, ids, range, &err);
+    enum outcome outcome = count < 0 ? OUTCOME_FAILED : OUTCOME_DONE;
 
-    do {
-        count = find(api->store, now, ids, range, &err);
-        for (int i = 0; i < count; i++) {
-            /* What stays due stays in front of the rest. */
-            range.skip += expire_one(api, ids[i], carry_out) ? 0 : 1;
-        }
-    } while (count == EXPIRE_MAX);
+    for (int i = 0; i < count && outcome != OUTCOME_FAILED; i++) {
+        outcome = expire_one(expiry->api, ids[i], rules[index].carry_out);
+        expiry->skip[index] += outcome == OUTCOME_DONE ? 0 : 1;
+    }
+    if (outcome == OUTCOME_FAILED) {
+        expiry->held_until_ms = clock_monotonic_ms() + PROBLEM_MS;
+        return false;
+    }
+    if (count < EXPIRE_MAX) {
+        expiry->skip[index] = 0;
+    }
+    return count == EXPIRE_MAX;
 }
 
-static void expire(struct expiry *expiry, int64_t now)
+/* Returns whether there is more to do at once: other events of the loop come in between. */
+static bool expire(struct expiry *expiry, int64_t now)
 {
-    struct api *api = expiry->api;
+    bool is_more = false;
 
-    expire_all(api, now, store_sandbox_find_expired, carry_out_timeout);
-    expire_all(api, now, store_sandbox_find_kept, carry_out_retention);
-    expiry_flush(api); /* what was active a moment ago is not idle */
-    idle_check(api, now);
+    for (size_t i = 0; i < RULES && expiry->held_until_ms <= clock_monotonic_ms(); i++) {
+        is_more |= expire_some(expiry, now, i);
+    }
+    if (!is_more) {
+        expiry_flush(expiry->api); /* what was active a moment ago is not idle */
+        idle_check(expiry->api, now);
+    }
     find_next(expiry, now);
+    return is_more;
 }
 
 /* One batch. Returns whether there may be more: a large one would hold up the loop. */
@@ -203,8 +235,9 @@ static void on_tick(void *arg)
     int64_t now = clock_real_ms();
     int64_t delay = TICK_MS;
 
-    if (expiry->next != 0 && expiry->next <= now) {
-        expire(expiry, now);
+    if (expiry->next != 0 && expiry->next <= now && expire(expiry, now)) {
+        loop_timer_start(expiry->timer, 0);
+        return;
     }
     if (expiry->touched_count > 0 && now >= expiry->next_flush) {
         expiry_flush(expiry->api);

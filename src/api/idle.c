@@ -16,6 +16,7 @@
 
 #define BATCH_MAX      32
 #define ASK_TIMEOUT_MS 5000
+#define PROBLEM_MS     1000 /* before the next question after one without an answer */
 #define ANSWER_MAX     65536U
 
 struct idle_check {
@@ -102,6 +103,7 @@ static void decide(struct api *api, const struct sandbox_report *report)
     }
     if (r < 0) {
         log_warning("idle", "sandbox=%s problem=%s", report->id, LOG_STR(err.message));
+        api->idle_held_until_ms = clock_monotonic_ms() + PROBLEM_MS;
     }
 }
 
@@ -119,6 +121,8 @@ static void on_answer(void *arg, struct http_call *call, const struct error *err
         json_answer_parse(http_call_body(call), &answer, &bad) == 0 &&
         report_read(answer, &report) == 0) {
         decide(api, &report);
+    } else {
+        api->idle_held_until_ms = clock_monotonic_ms() + PROBLEM_MS;
     }
 }
 
@@ -150,7 +154,7 @@ void idle_check(struct api *api, int64_t now)
     struct error err = {0};
     int count;
 
-    if (!node_link_is_ready(api->node)) {
+    if (!node_link_is_ready(api->node) || clock_monotonic_ms() < api->idle_held_until_ms) {
         return;
     }
     count = store_sandbox_find_idle(
