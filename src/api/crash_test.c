@@ -538,6 +538,24 @@ static void test_a_key_is_never_stored(void **state)
     assert_string_equal(answer_text(&a, "id"), answer_text(&b, "id"));
 }
 
+/* The feed tells of it before the older answer of the create comes. */
+static void test_a_sandbox_that_fails_at_once(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer made = {0};
+    _cleanup_answer_ struct answer run = {0};
+
+    rig_control(rig, "lose 1\n");
+    rig_ask(rig, "POST", "/v1/sandboxes", "{\"template\": \"base\"}", &made);
+    assert_int_equal(made.status, 201);
+    expect_state(rig, answer_text(&made, "sandbox.id"), "error", "vmm_crashed");
+    rig_ask(rig, "POST", "/v1/run",
+            "{\"template\": \"base\", \"argv\": [\"true\"], \"keep\": true}", &run);
+    assert_int_equal(run.status, 200);
+    expect_state(rig, answer_text(&run, "sandbox_id"), "error", "vmm_crashed");
+    rig_control(rig, "");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -560,6 +578,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_command_is_not_forgotten_without_the_node),
         cmocka_unit_test(test_a_command_with_a_huge_answer_runs_once),
         cmocka_unit_test(test_a_key_is_never_stored),
+        cmocka_unit_test(test_a_sandbox_that_fails_at_once),
     };
     int status = rig_main(argc, argv);
 

@@ -16,7 +16,8 @@
 #include "io/json_request.h"
 #include "io/loop.h"
 
-#define PREFIX "/n1/sandboxes/"
+#define PREFIX         "/n1/sandboxes/"
+#define LOST_ANSWER_MS 300
 
 struct fake_sandbox {
     struct list link;
@@ -45,6 +46,7 @@ struct control {
     bool die_in_put;
     bool die_in_answer;
     bool lose_answer; /* a command runs, but 503 is said of it */
+    bool lose;
     bool not_ready;
     int delete_delay_ms;
     bool delete_fail;
@@ -96,6 +98,8 @@ static void control_read(const struct fake *fake, struct control *c)
             c->die_in_answer = number != 0;
         } else if (span_equals_str(key, "lose_answer")) {
             c->lose_answer = number != 0;
+        } else if (span_equals_str(key, "lose")) {
+            c->lose = number != 0;
         } else if (span_equals_str(key, "not_ready")) {
             c->not_ready = number != 0;
         } else if (span_equals_str(key, "delete_delay_ms")) {
@@ -272,10 +276,31 @@ static void after(struct later *later, int ms, loop_fn fn)
     loop_timer_start(later->timer, ms);
 }
 
+static void answer_put(void *arg)
+{
+    struct later *later = arg;
+
+    respond(later->exchange, 200, json_incref(later->body));
+}
+
+/* The answer was made before it failed, and comes after the news of that. */
+static void lose(struct later *later, struct fake_sandbox *s, json_t *answer)
+{
+    json_decref(later->body);
+    later->body = answer;
+    (void)snprintf(s->state, sizeof(s->state), "error");
+    json_decref(s->reason);
+    s->reason = json_pack("{s:s, s:s}", "code", "vmm_crashed", "message", "the VMM ended");
+    feed_tell(later->fake, s, "error");
+    loop_timer_free(TAKE(later->timer));
+    after(later, LOST_ANSWER_MS, answer_put);
+}
+
 static void finish_put(void *arg)
 {
     struct later *later = arg;
     struct fake_sandbox *s = find(later->fake, later->id);
+    struct control c;
     json_t *answer;
 
     if (s == NULL) {
@@ -290,6 +315,11 @@ static void finish_put(void *arg)
     if (json_object_get(later->body, "run") != NULL) {
         (void)json_object_set_new(answer, "run",
                                   run_result(s, json_object_get(later->body, "run")));
+    }
+    control_read(later->fake, &c);
+    if (c.lose) {
+        lose(later, s, answer);
+        return;
     }
     respond(later->exchange, 200, answer);
 }

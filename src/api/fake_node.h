@@ -4,6 +4,7 @@
  *   fail CODE       PUT answers this error
  *   die_in_put 1    the process ends when a PUT arrives (after having made the sandbox)
  *   die_in_answer 1 it ends in the middle of the answer to run
+ *   lose 1          a sandbox fails right behind its creation; the PUT's answer comes later
  *   not_ready 1     /n1/node says so
  *   delete_delay_ms N, delete_fail 1
  *   change_delay_ms N before a pause, suspend or wake is answered; change_fail CODE for its error

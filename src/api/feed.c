@@ -175,6 +175,7 @@ static int take_report(struct feed *feed, const struct sandbox_report *report, b
     /* The answer of a call that is on its way says the same, and more. */
     if (lifecycle_is_busy(api, s.id) || run_once_is_busy(api, s.id)) {
         lifecycle_note(api, report);
+        run_once_note(api, report);
         return 0;
     }
     return apply(api, &s, report);

@@ -206,10 +206,8 @@ void lifecycle_note(struct api *api, const struct sandbox_report *report)
 {
     struct job *job = job_find(api, report->id);
 
-    if (job != NULL && report->state == SANDBOX_ERROR && !report->deleted) {
-        job->has_lost = true;
-        (void)snprintf(job->lost_code, sizeof(job->lost_code), "%s", report->reason_code);
-        (void)snprintf(job->lost_message, sizeof(job->lost_message), "%s", report->reason_message);
+    if (job != NULL) {
+        report_note_loss(report, &job->loss);
     }
 }
 

@@ -71,16 +71,6 @@ static int check_drain(const struct api *api, enum job_kind kind, struct error *
 
 /* ---- the end ---- */
 
-/* A failure that the node told while the call was on its way is the later news. */
-static void apply_lost(const struct job *job, struct sandbox *s)
-{
-    if (job->has_lost && s->state != SANDBOX_ERROR) {
-        s->state = SANDBOX_ERROR;
-        (void)snprintf(s->reason_code, sizeof(s->reason_code), "%s", job->lost_code);
-        (void)snprintf(s->reason_message, sizeof(s->reason_message), "%s", job->lost_message);
-    }
-}
-
 /* error NULL: it succeeded. record NULL: the node said nothing of the sandbox. */
 static int write_end(struct job *job, const json_t *record, const char *error)
 {
@@ -99,7 +89,7 @@ static int write_end(struct job *job, const json_t *record, const char *error)
     if (s.id[0] != '\0' && s.deleted_at == 0 && s.state != SANDBOX_DELETING && record != NULL &&
         report_read(record, &report) == 0 && strcmp(report.id, s.id) == 0 && !report.deleted) {
         r = report_apply(&report, &s);
-        apply_lost(job, &s);
+        (void)report_apply_loss(&job->loss, &s);
         r = r < 0 ? r : store_sandbox_update(store, &s, &err);
     }
     if (r >= 0) {

@@ -79,6 +79,7 @@ static int write_success(struct job *job, const struct sandbox_report *report)
         return r;
     }
     r = report_apply(report, &s);
+    (void)report_apply_loss(&job->loss, &s);
     if (r >= 0) {
         r = store_begin(api->store, &err);
     }

@@ -36,9 +36,7 @@ struct job {
     bool is_begun;      /* a change: the record says that it is at work */
     char reason_code[32];
     char reason_message[160];
-    bool has_lost; /* the node reported meanwhile that the sandbox failed: */
-    char lost_code[64];
-    char lost_message[320];
+    struct sandbox_loss loss;
 };
 
 /* lifecycle.c */

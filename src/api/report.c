@@ -162,3 +162,23 @@ int report_apply(const struct sandbox_report *report, struct sandbox *s)
     }
     return changed || more;
 }
+
+void report_note_loss(const struct sandbox_report *report, struct sandbox_loss *loss)
+{
+    if (report->state == SANDBOX_ERROR && !report->deleted) {
+        loss->is_known = true;
+        (void)snprintf(loss->code, sizeof(loss->code), "%s", report->reason_code);
+        (void)snprintf(loss->message, sizeof(loss->message), "%s", report->reason_message);
+    }
+}
+
+bool report_apply_loss(const struct sandbox_loss *loss, struct sandbox *s)
+{
+    if (!loss->is_known || s->state == SANDBOX_ERROR) {
+        return false;
+    }
+    s->state = SANDBOX_ERROR;
+    (void)set_text(s->reason_code, sizeof(s->reason_code), loss->code);
+    (void)set_text(s->reason_message, sizeof(s->reason_message), loss->message);
+    return true;
+}

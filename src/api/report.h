@@ -24,3 +24,14 @@ struct sandbox_report {
 int report_read(const json_t *record, struct sandbox_report *ret_report) _must_check_;
 /* Copies what the node knows better into the record. 1 when something changed, 0, -ENOMEM. */
 int report_apply(const struct sandbox_report *report, struct sandbox *sandbox) _must_check_;
+
+/* A failure that the feed told while the answer of a call was on its way. The answer may be older:
+ * the two come on different connections. All zero: none. */
+struct sandbox_loss {
+    bool is_known;
+    char code[64];
+    char message[320];
+};
+void report_note_loss(const struct sandbox_report *report, struct sandbox_loss *loss);
+/* To be called behind report_apply. Whether the record has changed. */
+bool report_apply_loss(const struct sandbox_loss *loss, struct sandbox *sandbox);

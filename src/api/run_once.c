@@ -35,6 +35,7 @@ struct run_job {
     struct http_call *call;
     char sandbox_id[ID_SIZE];
     bool keep;
+    struct sandbox_loss loss;
 };
 
 static const char *const run_keys[] = {
@@ -52,18 +53,34 @@ static const char *const run_keys[] = {
 };
 #define RUN_KEYS (sizeof(run_keys) / sizeof(run_keys[0]))
 
-bool run_once_is_busy(const struct api *api, const char *sandbox_id)
+static struct run_job *find_job(const struct api *api, const char *sandbox_id)
 {
     struct list *it;
     struct list *following;
 
     list_foreach(it, following, &api->runs)
     {
-        if (strcmp(list_entry(it, struct run_job, link)->sandbox_id, sandbox_id) == 0) {
-            return true;
+        struct run_job *job = list_entry(it, struct run_job, link);
+
+        if (strcmp(job->sandbox_id, sandbox_id) == 0) {
+            return job;
         }
     }
-    return false;
+    return NULL;
+}
+
+bool run_once_is_busy(const struct api *api, const char *sandbox_id)
+{
+    return find_job(api, sandbox_id) != NULL;
+}
+
+void run_once_note(struct api *api, const struct sandbox_report *report)
+{
+    struct run_job *job = find_job(api, report->id);
+
+    if (job != NULL) {
+        report_note_loss(report, &job->loss);
+    }
 }
 
 static void job_free(struct run_job *job)
@@ -93,8 +110,10 @@ static void bury(struct api *api, const char *sandbox_id)
     }
 }
 
-static int write_kept(struct api *api, const char *sandbox_id, const json_t *record)
+static int write_kept(struct run_job *job, const json_t *record)
 {
+    struct api *api = job->api;
+    const char *sandbox_id = job->sandbox_id;
     _cleanup_sandbox_ struct sandbox s = {0};
     struct sandbox_report report;
     struct error err = {0};
@@ -108,6 +127,7 @@ static int write_kept(struct api *api, const char *sandbox_id, const json_t *rec
     }
     if (r > 0) {
         r = report_apply(&report, &s);
+        r = r >= 0 && report_apply_loss(&job->loss, &s) ? 1 : r;
     }
     if (r > 0) {
         r = store_sandbox_update(api->store, &s, &err);
@@ -228,7 +248,7 @@ static void on_answer(struct run_job *job, struct http_call *call)
     }
     if (!job->keep) {
         bury(job->api, job->sandbox_id);
-    } else if (write_kept(job->api, job->sandbox_id, json_object_get(answer, "sandbox")) < 0) {
+    } else if (write_kept(job, json_object_get(answer, "sandbox")) < 0) {
         finish_later(job);
     }
     run = json_object_get(answer, "run");
