@@ -236,6 +236,7 @@ int data_new(struct node *node, struct data **ret_data, struct error *err)
     list_init(&data->ended);
     list_init(&data->unsaved);
     list_init(&data->starting);
+    list_init(&data->holding);
     list_init(&data->feeds);
     list_init(&data->changes);
     list_init(&data->readers);
@@ -244,9 +245,11 @@ int data_new(struct node *node, struct data **ret_data, struct error *err)
     data->save_timer = loop_timer_new(node->loop, on_save_timer, data);
     data->sweep_timer = loop_timer_new(node->loop, on_sweep_timer, data);
     data->start_timer = loop_timer_new(node->loop, process_on_start_timer, data);
+    data->hold_timer = loop_timer_new(node->loop, process_on_hold_timer, data);
     data->feed_timer = loop_timer_new(node->loop, feed_on_timer, data);
     if (data->save_timer == NULL || data->sweep_timer == NULL || data->start_timer == NULL ||
-        data->feed_timer == NULL || metrics_sampler_init(&data->sampler, data) < 0) {
+        data->hold_timer == NULL || data->feed_timer == NULL ||
+        metrics_sampler_init(&data->sampler, data) < 0) {
         data_free(data);
         return error_set(err, ENOMEM, "out of memory");
     }
@@ -313,6 +316,7 @@ void data_free(struct data *data)
     loop_timer_free(data->save_timer);
     loop_timer_free(data->sweep_timer);
     loop_timer_free(data->start_timer);
+    loop_timer_free(data->hold_timer);
     loop_timer_free(data->feed_timer);
     feed_forget(data);
     if (data->node->data == data) {

@@ -21,9 +21,11 @@ struct data {
     struct list ended;    /* processes by the time of their end, oldest first */
     struct list unsaved;  /* processes whose end is not on disk yet */
     struct list starting; /* processes whose start is due */
+    struct list holding;  /* processes whose output waits for room on the disk */
     struct loop_timer *sweep_timer;
     struct loop_timer *save_timer;
     struct loop_timer *start_timer;
+    struct loop_timer *hold_timer;
     struct loop_timer *feed_timer;
     bool save_failed;     /* the disk is full: told once, tried again */
     struct list feeds;    /* readers of GET /n1/events */

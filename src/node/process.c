@@ -87,6 +87,7 @@ void process_end(struct process *p, enum process_state state)
     p->input = buf_make(0);
     json_decref(TAKE(p->env));
     list_remove(&p->start_link);
+    list_remove(&p->hold_link);
     process_insert_ended(p);
     if (!p->table->ephemeral) {
         list_append(&data->unsaved, &p->save_link);
@@ -102,6 +103,11 @@ void process_lose(struct process *p, const char *reason)
 {
     if (p->channel != NULL) {
         agent_channel_close(TAKE(p->channel));
+    }
+    spool_let_go(p->spool);
+    if (p->exit_held) {
+        process_end(p, PROCESS_STATE_EXITED);
+        return;
     }
     (void)snprintf(p->lost_reason, sizeof(p->lost_reason), "%s", reason);
     process_end(p, PROCESS_STATE_LOST);
@@ -177,6 +183,9 @@ static void on_output(void *arg, unsigned int stream, uint64_t offset, struct sp
 
     (void)offset; /* the channel has checked that it is the next */
     spool_append(p->spool, stream - AGENT_STDOUT, bytes);
+    if (spool_is_holding(p->spool)) {
+        process_hold(p);
+    }
     process_table_limit_spools(p->table);
     process_acknowledge(p);
     sandbox_touch(p->table->sandbox);
@@ -201,7 +210,7 @@ static void on_exited(void *arg, const struct agent_exited *exited)
     } else {
         p->signal = exited->status;
     }
-    process_end(p, PROCESS_STATE_EXITED);
+    process_exit(p);
 }
 
 static void on_lost(void *arg)
@@ -251,6 +260,9 @@ static void on_timer(void *arg)
 
     if (left > 0) {
         loop_timer_start(p->timer, sandbox_timer_delay(p->table->sandbox, left));
+        return;
+    }
+    if (p->exit_held) {
         return;
     }
     if (p->leave_on_timeout) {

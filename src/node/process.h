@@ -83,9 +83,10 @@ struct process_table {
 /* Grouped by what they are about. NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding) */
 struct process {
     struct list link;       /* in its table */
-    struct list ended_link; /* in data->ended */
-    struct list save_link;  /* in data->unsaved */
-    struct list start_link; /* in data->starting */
+    struct list ended_link; /* in data->ended, and so on */
+    struct list save_link;
+    struct list start_link;
+    struct list hold_link;
     struct list watches;
     struct list readers; /* attached ones */
     struct process_table *table;
@@ -113,6 +114,7 @@ struct process {
     bool timed_out;
     bool out_of_memory; /* the guest's kernel ended something of it for want of memory */
     bool pipe_held;     /* something it left behind held its output open */
+    bool exit_held;     /* it has exited; that is told when its output is kept */
     char lost_reason[16];
     int64_t created_at_ms;
     int64_t started_at_ms;    /* 0: not yet */
@@ -148,7 +150,6 @@ struct process {
 };
 
 /* ---- tables ---- */
-
 /* The table of a sandbox; makes it, or reads what an earlier run left. NULL without memory. */
 struct process_table *process_table_get(struct data *data, struct sandbox *sb);
 void process_table_free(struct process_table *table);
@@ -164,9 +165,7 @@ struct process *process_find(struct process_table *table, const char *id);
 struct process *process_find_session(struct process_table *table, const char *session_id);
 /* Whether a process or session with this id was removed. */
 bool process_is_expired(const struct process_table *table, const char *id);
-
 /* ---- one process ---- */
-
 /* Starts a command, or makes the record of one that waits; takes the request's content over when it
  * succeeds. The sandbox needs an agent that takes frames. Errors: limit_exceeded, conflict (the id
  * exists), invalid_request, service_unavailable. */
@@ -187,6 +186,7 @@ static inline bool process_is_waiting(const struct process *p)
 }
 void process_release(struct process *p); /* its first reader has come */
 void process_on_start_timer(void *arg);  /* fn of data->start_timer */
+void process_on_hold_timer(void *arg);   /* fn of data->hold_timer */
 /* Gives its terminal a new size. failed_precondition without one, or after the end. */
 int process_resize(struct process *p, const struct command_tty *size, struct error *err)
     _must_check_;

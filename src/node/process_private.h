@@ -36,6 +36,14 @@ void process_expired_add(const struct process *p);
 void process_expired_load(struct process_table *table);
 void process_expired_clear(struct process_table *table);
 
+/* ---- process_hold.c ---- */
+/* Exited: told as soon as its output is kept. */
+void process_exit(struct process *p);
+/* Its spool holds output: it is tried again. */
+void process_hold(struct process *p);
+/* spool_settle, and what follows when nothing is held any more. 0 or -errno. */
+int process_settle(struct process *p) _must_check_;
+
 /* ---- process_quota.c ---- */
 /* Whether another command may block with so much output: limit_exceeded. */
 int process_table_check_block(struct process_table *table, uint64_t spool_bytes, struct error *err)

@@ -252,7 +252,7 @@ void process_fail_start(struct process *p, const struct error *err)
     spool_append(p->spool, p->tty.on ? 0 : 1, buf_span(&text));
     p->exit_code = err->errnum == ENOENT && strcmp(err->field, "argv") == 0 ? EXIT_NOT_FOUND
                                                                             : EXIT_NOT_EXECUTABLE;
-    process_end(p, PROCESS_STATE_EXITED);
+    process_exit(p);
 }
 
 static void start_waiting(struct process *p)

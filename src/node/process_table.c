@@ -26,6 +26,7 @@ struct process *process_new(struct process_table *table)
     list_init(&p->ended_link);
     list_init(&p->save_link);
     list_init(&p->start_link);
+    list_init(&p->hold_link);
     list_init(&p->watches);
     list_init(&p->readers);
     return p;
@@ -37,6 +38,7 @@ void process_discard(struct process *p)
     list_remove(&p->ended_link);
     list_remove(&p->save_link);
     list_remove(&p->start_link);
+    list_remove(&p->hold_link);
     while (!list_is_empty(&p->watches)) {
         list_remove(p->watches.next);
     }
@@ -232,7 +234,7 @@ int process_table_flush(struct process_table *table)
 
     list_foreach(it, following, &table->processes)
     {
-        int r = table->ephemeral ? 0 : spool_flush(list_entry(it, struct process, link)->spool);
+        int r = table->ephemeral ? 0 : process_settle(list_entry(it, struct process, link));
 
         if (r < 0) {
             return r;

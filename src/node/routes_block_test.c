@@ -2,11 +2,14 @@
  * real agents and no virtual machines. */
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -22,6 +25,8 @@
 #define AHEAD_MAX (SPOOL_BYTES + 2U * 262144U + 65536U + PIECE_BYTES)
 /* And what a reader that does not read has taken: its connection's buffers. */
 #define BUFFERS_MAX 2000000U
+/* Where the disk is full. */
+#define FULL_AT 3000000U
 /* As long without progress means that it waits. */
 #define QUIET_MS 300
 
@@ -198,6 +203,50 @@ static void test_over_restarts(void **state)
     }
 }
 
+static void set_file_limit(const struct fixture *f, rlim_t bytes)
+{
+    const struct rlimit limit = {bytes, RLIM_INFINITY};
+
+    assert_int_equal(prlimit(f->rig->pid, RLIMIT_FSIZE, &limit, NULL), 0);
+}
+
+/* A disk without room for more is as good as readers that do not read. */
+static void test_waits_for_room_on_the_disk(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket w = {0};
+    struct started p;
+
+    set_file_limit(f, FULL_AT);
+    start_writer(f, "", &p);
+    attach(f, &p, 0, &w);
+    rig_websocket_until_bytes(&w, 0, FULL_AT - 200000);
+    assert_true(wait_quiet(f) <= FULL_AT + AHEAD_MAX);
+    set_file_limit(f, RLIM_INFINITY);
+    assert_int_equal(read_to_end(&w), TOTAL);
+}
+
+/* So is the end: it is told when all that came before can be read. */
+static void test_an_exit_waits_for_room_on_the_disk(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_answer_ struct answer before = {0};
+    _cleanup_answer_ struct answer result = {0};
+    _cleanup_rig_websocket_ struct rig_websocket w = {0};
+    struct started p;
+
+    set_file_limit(f, 10000);
+    fixture_start(f, "\"shell\": \"head -c 100000 /dev/zero; exit 3\", \"on_full\": \"block\"", &p);
+    fixture_ask(f, &p, "GET", "/result?wait=0.5", NULL, &before);
+    assert_int_equal(before.status, 202);
+    set_file_limit(f, RLIM_INFINITY);
+    fixture_ask(f, &p, "GET", "/result?wait=30&max_output_bytes=1", NULL, &result);
+    assert_int_equal(result.status, 200);
+    attach(f, &p, 0, &w);
+    assert_int_equal(read_to_end(&w), 100000);
+    assert_int_equal(rig_websocket_number(&w, "exit_code"), 3);
+}
+
 /* Nobody who is attached slows a process that drops. */
 static void test_dropping_waits_for_nobody(void **state)
 {
@@ -222,8 +271,11 @@ int main(void)
         CASE(test_the_furthest_reader_counts),
         CASE(test_the_next_reader_counts_then),
         CASE(test_over_restarts),
+        CASE(test_waits_for_room_on_the_disk),
+        CASE(test_an_exit_waits_for_room_on_the_disk),
         CASE(test_dropping_waits_for_nobody),
     };
 
+    (void)signal(SIGXFSZ, SIG_IGN); /* the rig is given a limit for its files */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

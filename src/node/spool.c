@@ -23,6 +23,7 @@ struct spool *spool_new(struct spool_store *store,
     spool->dropping = true;
     list_init(&spool->lru);
     list_init(&spool->pins);
+    spool->held = buf_make(0);
     (void)snprintf(spool->session_id, sizeof(spool->session_id), "%s", session_id);
     for (unsigned int i = 0; i < SPOOL_FILES; i++) {
         spool->fds[i] = -1;
@@ -54,6 +55,7 @@ void spool_free(struct spool *spool)
         list_remove(spool->pins.next);
     }
     forget_memory(spool);
+    spool_let_go(spool);
     free(spool->marks);
     free(spool);
 }
@@ -155,8 +157,7 @@ static int add_mark_in_memory(struct spool *spool, const struct order_mark *mark
     return 0;
 }
 
-/* A run of this stream begins at the end, unless one is under way. */
-static int begin_run(struct spool *spool, unsigned int stream)
+int spool_begin_run(struct spool *spool, unsigned int stream)
 {
     struct order_mark mark = {spool->end, stream};
     int r;
@@ -276,8 +277,7 @@ static void drop_excess(struct spool *spool)
 
 /* ---- appending ---- */
 
-static int
-write_stream(struct spool *spool, unsigned int stream, uint64_t offset, struct span bytes)
+int spool_write_stream(struct spool *spool, unsigned int stream, uint64_t offset, struct span bytes)
 {
     int r = spool_open_file(spool, stream, true);
 
@@ -285,15 +285,15 @@ write_stream(struct spool *spool, unsigned int stream, uint64_t offset, struct s
 }
 
 /* The filesystem took no more: give back what this session has, then let go of the new bytes. */
-static void append_to_full_disk(struct spool *spool, unsigned int stream, struct span bytes, int r)
+void spool_append_dropping(struct spool *spool, unsigned int stream, struct span bytes, int why)
 {
     if (!spool->logged_full) {
         spool->logged_full = true;
-        log_warning("output dropped", "session=%s error=\"%s\"", spool->session_id, strerror(-r));
+        log_warning("output dropped", "session=%s error=\"%s\"", spool->session_id, strerror(-why));
     }
     spool_drop_before(spool, &spool->end);
-    if (begin_run(spool, stream) == 0 &&
-        write_stream(spool, stream, spool->end.at[stream], bytes) == 0) {
+    if (spool_begin_run(spool, stream) == 0 &&
+        spool_write_stream(spool, stream, spool->end.at[stream], bytes) == 0) {
         spool->end.at[stream] += bytes.n;
         spool_count(spool);
         return;
@@ -313,12 +313,16 @@ static void append_to_files(struct spool *spool, unsigned int stream, struct spa
     if (spool->start_unsaved) {
         save_start(spool);
     }
-    r = begin_run(spool, stream);
+    r = spool_begin_run(spool, stream);
     if (r == 0) {
-        r = write_stream(spool, stream, spool->end.at[stream], bytes);
+        r = spool_write_stream(spool, stream, spool->end.at[stream], bytes);
+    }
+    if (r < 0 && !spool->dropping) {
+        spool_hold(spool, stream, bytes, r);
+        return;
     }
     if (r < 0) {
-        append_to_full_disk(spool, stream, bytes, r);
+        spool_append_dropping(spool, stream, bytes, r);
         return;
     }
     spool->end.at[stream] += bytes.n;
@@ -340,7 +344,11 @@ void spool_append(struct spool *spool, unsigned int stream, struct span bytes)
         spool->end.at[stream] += bytes.n;
         return;
     }
-    if (fits_in_memory(spool, bytes) && begin_run(spool, stream) == 0) {
+    if (spool_is_holding(spool)) {
+        spool_hold(spool, stream, bytes, -ENOSPC);
+        return;
+    }
+    if (fits_in_memory(spool, bytes) && spool_begin_run(spool, stream) == 0) {
         buf_put(&spool->memory[stream], bytes);
         if (buf_error(&spool->memory[stream]) == 0) {
             spool->store->memory_bytes += bytes.n;
@@ -353,6 +361,10 @@ void spool_append(struct spool *spool, unsigned int stream, struct span bytes)
     if (!spool->in_files) {
         int r = spool_flush(spool);
 
+        if (r < 0 && !spool->dropping) {
+            spool_hold(spool, stream, bytes, r);
+            return;
+        }
         if (r < 0) {
             log_warning("spool files not made", "session=%s error=\"%s\"", spool->session_id,
                         strerror(-r));
@@ -380,7 +392,7 @@ int spool_flush(struct spool *spool)
     }
     for (unsigned int i = 0; r == 0 && i < ORDER_STREAMS; i++) {
         if (spool->memory[i].n > 0) {
-            r = write_stream(spool, i, 0, buf_span(&spool->memory[i]));
+            r = spool_write_stream(spool, i, 0, buf_span(&spool->memory[i]));
         }
     }
     if (r < 0) {

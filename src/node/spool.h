@@ -9,8 +9,10 @@
  * Nothing is synced: after kill -9 of this program the files' lengths are the truth and the guest
  * sends the rest again; a crash of the host ends the guests anyway.
  * When the disk is full, older output of the session makes room; failing that the new output is
- * dropped and shows as a gap like any other. Descriptors are opened when needed, and the least
- * recently used are closed beyond a limit. */
+ * dropped and shows as a gap like any other. Where nothing may be dropped, the new output is held
+ * in memory, unacknowledged and behind the spool's end, until there is room: the guest's window
+ * bounds it. Descriptors are opened when needed, and the least recently used are closed beyond a
+ * limit. */
 #pragma once
 
 #include <stdbool.h>
@@ -69,7 +71,8 @@ void spool_remove(struct spool *spool);
 /* Closes the descriptors and touches the directory no more: reads give -ESTALE. */
 void spool_detach(struct spool *spool);
 
-/* Takes the next bytes of a stream (index 0 or 1). Never fails: what cannot be kept is dropped. */
+/* Takes the next bytes of a stream (index 0 or 1). Never fails: what cannot be kept is dropped, or
+ * held. */
 void spool_append(struct spool *spool, unsigned int stream, struct span bytes);
 /* Moves what is in memory to files. 0 or -errno (then it stays in memory). */
 int spool_flush(struct spool *spool) _must_check_;
@@ -83,8 +86,15 @@ uint64_t spool_usage(const struct spool *spool);
 void spool_discard(struct spool *spool);
 /* Drops what is before a position of the path (used with `block`: readers have it). */
 void spool_drop_before(struct spool *spool, const struct order_position *position);
-/* With false nothing is dropped by the limit: the owner holds the writer back. */
+/* With false nothing is dropped by the limit, or for want of room on the disk: the owner holds the
+ * writer back. */
 void spool_set_dropping(struct spool *spool, bool dropping);
+/* Whether bytes wait for room on the disk. */
+bool spool_is_holding(const struct spool *spool);
+/* spool_flush, and writes what is held. 0, or -errno when something of it still waits. */
+int spool_settle(struct spool *spool) _must_check_;
+/* Forgets what is held: the stream ends before it. */
+void spool_let_go(struct spool *spool);
 
 /* How many bytes from the stream's very begin can be read, whatever was dropped behind them. */
 uint64_t spool_head(const struct spool *spool, unsigned int stream);

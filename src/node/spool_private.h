@@ -34,13 +34,29 @@ struct spool {
     uint64_t mark_count;              /* indices count from the session's begin */
     uint64_t mark_first;
     struct order_mark last;
-    uint64_t counted; /* in limits.group */
+    uint64_t counted;    /* in limits.group */
+    struct buf held;     /* what waits for room on the disk, */
+    uint32_t *held_runs; /* in runs of one stream: HELD_SECOND, and their lengths */
+    size_t held_count;
+    size_t held_room;
 };
 
 /* spool.c */
 /* Brings limits.group up to date; and takes this spool out of it. */
 void spool_count(struct spool *spool);
 void spool_uncount(struct spool *spool);
+
+/* A run of this stream begins at the end, unless one is under way. */
+int spool_begin_run(struct spool *spool, unsigned int stream) _must_check_;
+/* Writes bytes of a stream at an offset, its file. */
+int spool_write_stream(struct spool *spool, unsigned int stream, uint64_t offset, struct span bytes)
+    _must_check_;
+/* The bytes are dropped, and what makes room for them if it does. */
+void spool_append_dropping(struct spool *spool, unsigned int stream, struct span bytes, int why);
+
+/* spool_hold.c */
+/* `why`: -errno of the attempt to write it. */
+void spool_hold(struct spool *spool, unsigned int stream, struct span bytes, int why);
 
 /* spool_files.c */
 /* Opens (and makes, if `create`) what is needed; index as in fds. 0 or -errno, -ENOENT when the

@@ -336,6 +336,78 @@ static void test_full_disk_becomes_a_gap(void **state)
     bench_free(b);
 }
 
+static void append_held(struct bench *b, unsigned int stream, uint64_t offset, size_t n)
+{
+    _cleanup_buf_ struct buf bytes = buf_make(0);
+
+    for (size_t i = 0; i < n; i++) {
+        buf_put_u8(&bytes, byte_at(stream, offset + i));
+        buf_put_u8(&b->path, (uint8_t)stream);
+    }
+    spool_append(b->spool, stream, buf_span(&bytes));
+}
+
+/* Where nothing may be dropped: what is there stays, the rest waits in its order. */
+static void hold_on_full_disk(size_t before, uint64_t limit)
+{
+    struct bench *b = bench_new(1U << 30, 0);
+
+    (void)signal(SIGXFSZ, SIG_IGN);
+    spool_set_dropping(b->spool, false);
+    append(b, 0, before);
+    set_file_limit(limit);
+    append_held(b, 0, before, 30000);
+    append_held(b, 1, 0, 30);
+    append_held(b, 0, before + 30000, 30);
+    append_held(b, 0, before + 30030, 5);
+    assert_true(spool_is_holding(b->spool));
+    assert_int_equal(spool_start(b->spool)->at[0], 0);
+    assert_int_equal(spool_end(b->spool)->at[0], before);
+    assert_int_equal(spool_end(b->spool)->at[1], 0);
+    assert_true(spool_kept(b->spool, 0) <= before);
+    assert_true(spool_settle(b->spool) < 0);
+    set_file_limit(before + 30010); /* for the first run of those, not the last */
+    assert_true(spool_settle(b->spool) < 0);
+    assert_int_equal(spool_end(b->spool)->at[0], before + 30000);
+    assert_int_equal(spool_end(b->spool)->at[1], 30);
+    set_file_limit(RLIM_INFINITY);
+    assert_int_equal(spool_settle(b->spool), 0);
+    assert_false(spool_is_holding(b->spool));
+    assert_int_equal(order_total(spool_start(b->spool)), 0);
+    check(b);
+    append(b, 1, 30);
+    restart(b);
+    check(b);
+    bench_free(b);
+}
+
+static void test_full_disk_holds_what_may_not_be_dropped(void **state)
+{
+    (void)state;
+    hold_on_full_disk(50000, 60000);
+    hold_on_full_disk(10000, 1000); /* all of it is in memory yet */
+}
+
+/* As after a crash of the guest: what is on the disk is all there is. */
+static void test_what_is_held_can_be_let_go(void **state)
+{
+    struct bench *b = bench_new(1U << 30, 0);
+
+    (void)state;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    spool_set_dropping(b->spool, false);
+    append(b, 0, 50000);
+    set_file_limit(50000);
+    append_held(b, 0, 50000, 100);
+    b->path.n -= 100;
+    set_file_limit(RLIM_INFINITY);
+    spool_let_go(b->spool);
+    check(b);
+    restart(b);
+    check(b);
+    bench_free(b);
+}
+
 /* What was lost of a stream's begin is not offered as zeros after a restart. */
 static void test_lost_heads_over_restarts(void **state)
 {
@@ -479,6 +551,8 @@ int main(void)
         cmocka_unit_test(test_alternating_bytes_are_bounded),
         cmocka_unit_test(test_torn_log),
         cmocka_unit_test(test_full_disk_becomes_a_gap),
+        cmocka_unit_test(test_full_disk_holds_what_may_not_be_dropped),
+        cmocka_unit_test(test_what_is_held_can_be_let_go),
         cmocka_unit_test(test_lost_heads_over_restarts),
         cmocka_unit_test(test_discarded_output_is_gone),
         cmocka_unit_test(test_drop_on_a_full_disk_outlives_a_restart),
