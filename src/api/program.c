@@ -14,6 +14,7 @@
 #include "api/privileges.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/ready.h"
 #include "io/loop.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -33,12 +34,14 @@
 struct arguments {
     const char *config;
     const char *share_dir;
+    int ready_fd;
     struct key_order key;
 };
 
 enum option_code {
     OPTION_CONFIG = 1,
     OPTION_SHARE,
+    OPTION_READY,
     OPTION_CREATE_KEY,
     OPTION_ROLE,
     OPTION_EXPIRES,
@@ -48,12 +51,13 @@ enum option_code {
 };
 
 static const char usage[] =
-    "usage: space-api [--config FILE] [--share DIR]\n"
+    "usage: space-api [--config FILE] [--share DIR] [--ready-fd N]\n"
     "       space-api [--config FILE] --create-key NAME [--role admin|member|read]\n"
     "                 [--expires-at TIME] [--out FILE]\n"
     "       space-api --version | --help\n"
     "\n"
     "Serves the HTTP API of a SPACE installation in the foreground.\n"
+    "--ready-fd names a pipe that gets one byte when requests are taken.\n"
     "--create-key makes an API key in the store, also while the daemon runs, and writes it to a\n"
     "new FILE with mode 0600; without --out its record goes to a pipe as JSON.\n";
 
@@ -63,6 +67,7 @@ static int read_arguments(int argc, char **argv, struct arguments *a)
     static const struct option options[] = {
         {"config", required_argument, NULL, OPTION_CONFIG},
         {"share", required_argument, NULL, OPTION_SHARE},
+        {READY_OPTION, required_argument, NULL, OPTION_READY},
         {"create-key", required_argument, NULL, OPTION_CREATE_KEY},
         {"role", required_argument, NULL, OPTION_ROLE},
         {"expires-at", required_argument, NULL, OPTION_EXPIRES},
@@ -80,6 +85,11 @@ static int read_arguments(int argc, char **argv, struct arguments *a)
             break;
         case OPTION_SHARE:
             a->share_dir = optarg;
+            break;
+        case OPTION_READY:
+            if (ready_parse(optarg, &a->ready_fd) < 0) {
+                return -EINVAL;
+            }
             break;
         case OPTION_CREATE_KEY:
             a->key.name = optarg;
@@ -168,9 +178,9 @@ static int limit_itself(const struct settings *s, const char *share_dir, struct 
 }
 
 static int
-serve(const struct settings *s, const char *share_dir, struct loop *loop, struct error *err)
+serve(const struct settings *s, const struct arguments *a, struct loop *loop, struct error *err)
 {
-    struct api_options options = {.share_dir = share_dir};
+    struct api_options options = {.share_dir = a->share_dir};
     struct api *api = NULL;
     int r = prepare_store(s, err);
 
@@ -188,12 +198,13 @@ serve(const struct settings *s, const char *share_dir, struct loop *loop, struct
         r = api_start(api, &options, err);
     }
     if (r == 0) {
-        r = limit_itself(s, share_dir, err);
+        r = limit_itself(s, a->share_dir, err);
     }
     if (r == 0) {
         loop_on_terminate(loop, on_terminate, api);
         log_info("serving", "version=%s listen=%s tls=%s", SPACE_VERSION, s->api_listen,
                  s->api_tls_certificate[0] == '\0' ? "no" : "yes");
+        ready_tell(a->ready_fd);
         r = loop_run(loop);
     }
     api_free(api);
@@ -219,14 +230,15 @@ static int run(const struct arguments *a, struct error *err)
     if (loop == NULL) {
         return error_set(err, ENOMEM, "no memory for the loop");
     }
-    r = serve(&settings, a->share_dir, loop, err);
+    r = serve(&settings, a, loop, err);
     loop_free(loop);
     return r;
 }
 
 int program_main(int argc, char **argv)
 {
-    struct arguments arguments = {.config = SETTINGS_DEFAULT_FILE, .share_dir = SPACE_SHAREDIR};
+    struct arguments arguments = {
+        .config = SETTINGS_DEFAULT_FILE, .share_dir = SPACE_SHAREDIR, .ready_fd = -1};
     struct error err = {0};
     int r = read_arguments(argc, argv, &arguments);
 

@@ -21,6 +21,7 @@
 
 #define FIRST_PAUSE_MS  100
 #define LAST_PAUSE_MS   10000
+#define SERVED_PAUSE_MS 1000  /* not longer for one that has served: somebody waits for it */
 #define STEADY_AFTER_MS 10000 /* a life this long forgives earlier deaths */
 #define STOP_LIMIT_MS   15000
 #define ROTATE_EVERY_MS 5000
@@ -31,6 +32,8 @@ struct daemon {
     struct proc_ref ref;
     int pidfd;     /* -1: not running */
     bool is_child; /* not adopted: ours to wait for */
+    int ready_fd;  /* says that it serves; -1: it has, or was adopted */
+    bool served;
     int64_t began_ms;
     int64_t start_at_ms; /* when it is to be started again */
     int64_t pause_ms;
@@ -44,12 +47,23 @@ struct supervisor {
     int64_t rotate_at_ms;
 };
 
-static int64_t longer_pause(int64_t pause_ms)
+static int64_t longer_pause(int64_t pause_ms, int64_t limit_ms)
 {
     if (pause_ms == 0) {
         return FIRST_PAUSE_MS;
     }
-    return pause_ms * 2 < LAST_PAUSE_MS ? pause_ms * 2 : LAST_PAUSE_MS;
+    return pause_ms * 2 < limit_ms ? pause_ms * 2 : limit_ms;
+}
+
+static void take_readiness(struct daemon *d)
+{
+    char byte;
+    ssize_t n = d->ready_fd >= 0 ? read(d->ready_fd, &byte, 1) : -1;
+
+    d->served = d->served || n == 1;
+    if (n >= 0) {
+        (void)close(TAKE_FD(d->ready_fd));
+    }
 }
 
 static void start_daemon(struct supervisor *s, struct daemon *d)
@@ -63,12 +77,13 @@ static void start_daemon(struct supervisor *s, struct daemon *d)
     struct error err = {0};
 
     d->began_ms = clock_monotonic_ms();
-    d->pidfd = supervise_start(&o, &d->ref, &err);
+    d->served = false;
+    d->pidfd = supervise_start(&o, &d->ref, &d->ready_fd, &err);
     d->is_child = d->pidfd >= 0;
     if (d->pidfd < 0) {
         log_error("daemon not started", "daemon=%s error=%s", daemon_name(d->id),
                   LOG_STR(err.message));
-        d->pause_ms = longer_pause(d->pause_ms);
+        d->pause_ms = longer_pause(d->pause_ms, LAST_PAUSE_MS);
         d->start_at_ms = d->began_ms + d->pause_ms;
         return;
     }
@@ -98,6 +113,7 @@ static bool adopt_daemon(struct supervisor *s, struct daemon *d)
     d->ref = ref;
     d->pidfd = fd;
     d->is_child = false;
+    d->served = true;
     d->began_ms = clock_monotonic_ms();
     log_info("daemon adopted", "daemon=%s pid=%d", daemon_name(d->id), (int)ref.pid);
     return true;
@@ -122,9 +138,16 @@ static void on_daemon_end(struct daemon *d)
 
     log_end(d);
     (void)close(TAKE_FD(d->pidfd));
-    d->pause_ms =
-        now_ms - d->began_ms >= STEADY_AFTER_MS ? FIRST_PAUSE_MS : longer_pause(d->pause_ms);
+    take_readiness(d);
+    if (d->ready_fd >= 0) {
+        (void)close(TAKE_FD(d->ready_fd));
+    }
+    d->pause_ms = now_ms - d->began_ms >= STEADY_AFTER_MS
+                      ? FIRST_PAUSE_MS
+                      : longer_pause(d->pause_ms, d->served ? SERVED_PAUSE_MS : LAST_PAUSE_MS);
     d->start_at_ms = now_ms + d->pause_ms;
+    log_info("daemon waits", "daemon=%s pause_ms=%lld served=%s", daemon_name(d->id),
+             (long long)d->pause_ms, d->served ? "yes" : "no");
 }
 
 /* Orphans that fell to us, VMMs among them. Our own daemons are waited for through their pidfds. */
@@ -226,7 +249,7 @@ static int next_wait_ms(const struct supervisor *s, int64_t now_ms)
 static void supervise_loop(struct supervisor *s)
 {
     for (;;) {
-        struct pollfd fds[SUPERVISED + 1] = {{.fd = s->signal_fd, .events = POLLIN}};
+        struct pollfd fds[2 * SUPERVISED + 1] = {{.fd = s->signal_fd, .events = POLLIN}};
         int64_t now_ms = clock_monotonic_ms();
 
         for (int i = 0; i < SUPERVISED; i++) {
@@ -236,10 +259,14 @@ static void supervise_loop(struct supervisor *s)
                 start_daemon(s, d);
             }
             fds[i + 1] = (struct pollfd){.fd = d->pidfd, .events = POLLIN};
+            fds[SUPERVISED + i + 1] = (struct pollfd){.fd = d->ready_fd, .events = POLLIN};
         }
         rotate_logs(s, now_ms);
-        (void)poll(fds, SUPERVISED + 1, next_wait_ms(s, clock_monotonic_ms()));
+        (void)poll(fds, 2 * SUPERVISED + 1, next_wait_ms(s, clock_monotonic_ms()));
         for (int i = 0; i < SUPERVISED; i++) {
+            if (fds[SUPERVISED + i + 1].revents != 0) {
+                take_readiness(&s->daemons[i]);
+            }
             if (fds[i + 1].revents != 0) {
                 on_daemon_end(&s->daemons[i]);
             }
@@ -314,7 +341,7 @@ int supervise_run(const struct settings *settings,
     s.signal_fd = signal_fd;
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     for (int i = 0; i < SUPERVISED; i++) {
-        s.daemons[i] = (struct daemon){.id = (enum daemon_id)i, .pidfd = -1};
+        s.daemons[i] = (struct daemon){.id = (enum daemon_id)i, .pidfd = -1, .ready_fd = -1};
         if (!adopt_daemon(&s, &s.daemons[i])) {
             start_daemon(&s, &s.daemons[i]);
         }

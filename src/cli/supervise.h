@@ -6,9 +6,9 @@
  * runs has a record, whenever the supervisor dies. A new supervisor reads the records, takes over
  * (adopts) what lives and starts only what is missing. Daemons are watched through pidfds, ours
  * and adopted ones alike; what ends is started again, at once after a long life, with growing
- * pauses when it keeps dying. Daemons write their logs straight to files, so the supervisor's
- * death costs no line; it only rotates them. The supervisor is a child subreaper: VMMs that
- * outlive their space-node are reaped here.
+ * pauses when it keeps dying: up to 1 s when it had served (base/ready.h), else up to 10 s. Daemons
+ * write their logs straight to files, so the supervisor's death costs no line; it only rotates
+ * them. The supervisor is a child subreaper: VMMs that outlive their space-node are reaped here.
  *
  * Signals: SIGTERM and SIGINT stop the daemons (space-api first) and end it; SIGUSR1 ends it and
  * leaves them running, for an upgrade of the supervisor itself. Nothing is forwarded. */

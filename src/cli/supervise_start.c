@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/ready.h"
 #include "cli/child.h"
 #include "cli/logfile.h"
 
@@ -79,14 +80,23 @@ static void redirect(int log_fd, int pipe_fd)
     }
 }
 
-/* The child, up to exec. Nothing but 0, 1 and 2 is left open; the pipe's closing tells of success.
- */
-static void
-become_daemon(const struct supervise_start_options *o, int log_fd, int pipe_fd, pid_t parent)
+struct child_fds {
+    int log;
+    int pipe;
+    int ready;
+    pid_t parent;
+};
+
+/* The child, up to exec. Nothing but 0, 1, 2 and the pipe for its readiness is left open; the other
+ * pipe's closing tells of success. */
+static void become_daemon(const struct supervise_start_options *o, const struct child_fds *fds)
 {
+    int pipe_fd = fds->pipe;
     char program[INSTALLATION_PATH_SIZE];
     char config[SETTINGS_PATH_SIZE];
-    char *argv[] = {program, (char[]){"--config"}, config, NULL};
+    char ready[16];
+    char *argv[] = {program, (char[]){"--config"}, config, (char[]){"--" READY_OPTION}, ready,
+                    NULL};
     char *env[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
                    (char[]){"LANG=C.UTF-8"}, NULL};
     sigset_t none;
@@ -94,17 +104,19 @@ become_daemon(const struct supervise_start_options *o, int log_fd, int pipe_fd, 
 
     (void)snprintf(program, sizeof(program), "%s/%s", o->libexec, daemon_name(o->id));
     (void)snprintf(config, sizeof(config), "%s", o->config_path);
+    (void)snprintf(ready, sizeof(ready), "%d", fds->ready);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) {
+    if (getppid() != fds->parent) {
         _exit(127); /* the supervisor died before the signal was set */
     }
     (void)setpgid(0, 0);
     (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    (void)fcntl(fds->ready, F_SETFD, 0);
     (void)umask(0077);
     set_limits(o->id);
     write_record(o, pipe_fd);
     (void)prctl(PR_SET_PDEATHSIG, 0);
-    redirect(log_fd, pipe_fd);
+    redirect(fds->log, pipe_fd);
     if (o->id == DAEMON_NODE) {
         protect_from_oom();
     }
@@ -133,18 +145,32 @@ static int await_exec(int pipe_fd, struct error *err)
     return text.n > 0 ? error_set(err, EPROTO, "%s", buf_str(&text)) : 0;
 }
 
+static int make_pipe(int *ret_read, int *ret_write, int flags)
+{
+    int fds[2];
+
+    if (pipe2(fds, flags) < 0) {
+        return -errno;
+    }
+    *ret_read = fds[0];
+    *ret_write = fds[1];
+    return 0;
+}
+
 int supervise_start(const struct supervise_start_options *o,
                     struct proc_ref *ret,
+                    int *ret_ready_fd,
                     struct error *err)
 {
     _cleanup_close_ int log_fd = -1;
     _cleanup_close_ int read_fd = -1;
     _cleanup_close_ int write_fd = -1;
+    _cleanup_close_ int ready_read_fd = -1;
+    _cleanup_close_ int ready_write_fd = -1;
     _cleanup_close_ int pidfd = -1;
     char log_path[INSTALLATION_PATH_SIZE];
-    pid_t parent = getpid();
+    struct child_fds fds;
     struct proc_ref ref = {0};
-    int pipe_fds[2];
     pid_t pid;
 
     daemon_log_path(o->settings, o->id, log_path);
@@ -152,17 +178,17 @@ int supervise_start(const struct supervise_start_options *o,
     if (log_fd < 0) {
         return log_fd;
     }
-    if (pipe2(pipe_fds, O_CLOEXEC) < 0) {
+    if (make_pipe(&read_fd, &write_fd, O_CLOEXEC) < 0 ||
+        make_pipe(&ready_read_fd, &ready_write_fd, O_CLOEXEC | O_NONBLOCK) < 0) {
         return error_set(err, errno, "cannot make a pipe: %s", strerror(errno));
     }
-    read_fd = pipe_fds[0];
-    write_fd = pipe_fds[1];
+    fds = (struct child_fds){log_fd, write_fd, ready_write_fd, getpid()};
     pid = fork();
     if (pid < 0) {
         return error_set(err, errno, "cannot fork: %s", strerror(errno));
     }
     if (pid == 0) {
-        become_daemon(o, log_fd, write_fd, parent);
+        become_daemon(o, &fds);
     }
     (void)close(TAKE_FD(write_fd));
     pidfd = pidfd_open(pid, 0);
@@ -176,5 +202,6 @@ int supervise_start(const struct supervise_start_options *o,
         ref.pid = pid;
     }
     *ret = ref;
+    *ret_ready_fd = TAKE_FD(ready_read_fd);
     return TAKE_FD(pidfd);
 }

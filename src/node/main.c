@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "base/ready.h"
 #include "io/loop.h"
 #include "node/data.h"
 #include "node/node.h"
@@ -18,17 +19,21 @@
 struct options {
     const char *config;
     bool stop_all;
+    int ready_fd;
 };
 
 static void usage(FILE *out)
 {
     (void)fputs(
-        "usage: space-node [--config FILE] [--stop-all]\n"
+        "usage: space-node [--config FILE] [--ready-fd N | --stop-all]\n"
         "\n"
         "Runs the sandboxes of this machine (as root).\n"
         "  --config FILE  settings (default " SETTINGS_DEFAULT_FILE ")\n"
-        "  --stop-all     ends every VM of the installation and removes its control groups\n"
-        "                 and namespaces; disks of sandboxes are kept. No daemon may run.\n"
+        "  --ready-fd N   a pipe that gets one byte when requests are taken\n"
+        "  --stop-all     powers off every guest of the installation, ends its VMs and removes "
+        "its\n"
+        "                 control groups and namespaces; disks of sandboxes are kept. No daemon\n"
+        "                 may run.\n"
         "  --version      prints the version\n",
         out);
 }
@@ -37,20 +42,20 @@ static void usage(FILE *out)
 static int parse_options(int argc, char **argv, struct options *o)
 {
     static const struct option table[] = {
-        {"config", required_argument, NULL, 'c'},
-        {"stop-all", no_argument, NULL, 's'},
-        {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"config", required_argument, NULL, 'c'}, {READY_OPTION, required_argument, NULL, 'r'},
+        {"stop-all", no_argument, NULL, 's'},     {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
     int c;
 
-    *o = (struct options){SETTINGS_DEFAULT_FILE, false};
+    *o = (struct options){SETTINGS_DEFAULT_FILE, false, -1};
     while ((c = getopt_long(argc, argv, "c:h", table, NULL)) != -1) {
         if (c == 'c') {
             o->config = optarg;
         } else if (c == 's') {
             o->stop_all = true;
+        } else if (c == 'r' && ready_parse(optarg, &o->ready_fd) == 0) {
+            continue;
         } else if (c == 'v') {
             (void)puts("space-node " SPACE_VERSION);
             return 1;
@@ -77,7 +82,7 @@ static void raise_file_limit(void)
     }
 }
 
-static int run(struct node *node, struct error *err)
+static int run(struct node *node, int ready_fd, struct error *err)
 {
     struct data *data = NULL;
     int r = data_new(node, &data, err);
@@ -89,6 +94,7 @@ static int run(struct node *node, struct error *err)
         r = data_serve(data, err);
     }
     if (r == 0) {
+        ready_tell(ready_fd);
         r = loop_run(node->loop);
     }
     /* The VMs run on: an upgrade of this program loses no sandbox. */
@@ -121,12 +127,13 @@ int main(int argc, char **argv)
     if (r == 0 && geteuid() != 0) {
         r = error_set(&err, EPERM, "space-node must run as root");
     }
-    if (r == 0 && options.stop_all) {
-        r = node_stop_all(&node, &err);
-    } else if (r == 0) {
+    if (r == 0) {
         node.loop = loop_new(WORKERS);
-        r = node.loop == NULL ? error_set(&err, ENOMEM, "no memory for the loop")
-                              : run(&node, &err);
+        if (node.loop == NULL) {
+            r = error_set(&err, ENOMEM, "no memory for the loop");
+        } else {
+            r = options.stop_all ? node_stop_all(&node, &err) : run(&node, options.ready_fd, &err);
+        }
         loop_free(node.loop);
         node_free(&node);
     }

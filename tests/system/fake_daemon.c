@@ -5,6 +5,8 @@
  *                then it says why and exits 1; --create-key prints a key's record
  *   space-node   waits; --stop-all makes <run_dir>/stopped-all
  *
+ * With `--ready-fd N` as last arguments each says when it serves, as the real ones do.
+ *
  * SIGUSR2 writes 1,000 lines to standard error. */
 #include <fcntl.h>
 #include <poll.h>
@@ -132,6 +134,9 @@ int main(int argc, char **argv)
     if (is_api) {
         read_setting(argv[2], "api.listen", address, sizeof(address));
         listen_fd = listen_on(address);
+    }
+    if (argc > 4 && strcmp(argv[argc - 2], "--ready-fd") == 0) {
+        (void)!write((int)strtol(argv[argc - 1], NULL, 10), "+", 1);
     }
     for (;;) {
         struct pollfd fds[2] = {{.fd = signal_fd, .events = POLLIN},

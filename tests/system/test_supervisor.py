@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -140,6 +141,37 @@ def test_a_killed_daemon_is_started_again(site, name):
         poll.until(lambda b=before: site.daemons(name) not in ([], b[name]), 20, f"{name} is back")
         after = site.all()
         assert {k: v for k, v in after.items() if k != name} == {k: v for k, v in before.items() if k != name}
+
+
+def pauses(site, name):
+    """How long the supervisor waited before each start, in milliseconds, and whether the daemon had served."""
+    text = (site.logs / "space-supervisor.log").read_text(encoding="utf-8")
+    return [(int(ms), served) for ms, served in re.findall(rf"daemon waits.*daemon={name} pause_ms=(\d+) served=(yes|no)", text)]
+
+
+def is_served(site):
+    with socket.create_connection(("127.0.0.1", site.port), timeout=5) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        return client.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_one_that_served_is_not_waited_for_long(site):
+    site.space("up")
+    pid = None
+    for _ in range(6):
+        (pid,) = poll.until(lambda last=pid: [p for p in site.daemons("space-api") if p != last], 20, "it runs")
+        poll.until(lambda: is_served(site), 20, "it serves")
+        os.kill(pid, signal.SIGKILL)
+    poll.until(lambda: len(pauses(site, "space-api")) == 6, 20, "it has ended six times")
+    assert pauses(site, "space-api") == [(ms, "yes") for ms in (100, 200, 400, 800, 1000, 1000)]
+
+
+def test_one_that_never_serves_is_started_less_and_less(site):
+    site.run_dir.mkdir()
+    (site.run_dir / "api-dies").touch()
+    site.space("up", check=False, timeout=60)
+    poll.until(lambda: len(pauses(site, "space-api")) >= 5, 20, "it has died five times")
+    assert pauses(site, "space-api")[:5] == [(ms, "no") for ms in (100, 200, 400, 800, 1600)]
 
 
 def test_a_killed_supervisor_is_replaced_and_adopts(site):
