@@ -20,6 +20,7 @@
 #define OUT_KEEP_BYTES    65536U /* a larger queue gives its memory back when it is empty */
 #define CHANNEL_FIRST_MAX 0x3fffffffU
 #define HELD_MAX          65536U
+#define CONNECT_AGAIN_MS  50
 
 void agent_close_stream(struct agent *agent)
 {
@@ -34,6 +35,9 @@ void agent_close_stream(struct agent *agent)
     buf_done(&agent->in);
     agent->in = buf_make(0);
     loop_timer_stop(agent->hello_timer);
+    if (agent->connect_timer != NULL) {
+        loop_timer_stop(agent->connect_timer);
+    }
 }
 
 void agent_enter(struct agent *agent)
@@ -45,6 +49,7 @@ static void destroy(struct agent *agent)
 {
     free(agent->channels);
     buf_done(&agent->held);
+    loop_timer_free(agent->connect_timer);
     loop_timer_free(agent->flush_timer);
     loop_timer_free(agent->hello_timer);
     loop_timer_free(agent->deadline_timer);
@@ -384,6 +389,24 @@ void agent_free(struct agent *agent)
     (void)agent_leave(agent);
 }
 
+static int take_stream(struct agent *agent, int fd)
+{
+    _cleanup_close_ int own = fd;
+
+    agent->watch = loop_watch_new(agent->loop, own, EV_READ, on_stream, agent);
+    if (agent->watch == NULL) {
+        return -ENOMEM;
+    }
+    agent->fd = TAKE_FD(own);
+    return 0;
+}
+
+static void become_idle(struct agent *agent)
+{
+    agent->state = AGENT_STATE_IDLE;
+    agent_begin_quiet(agent);
+}
+
 int agent_attach(struct agent *agent, int fd)
 {
     _cleanup_close_ int own = fd;
@@ -393,38 +416,76 @@ int agent_attach(struct agent *agent, int fd)
         return -EISCONN;
     }
     r = fd_set_nonblock(own);
-    if (r < 0) {
-        return r;
+    if (r == 0) {
+        r = take_stream(agent, TAKE_FD(own));
     }
-    agent->watch = loop_watch_new(agent->loop, own, EV_READ, on_stream, agent);
-    if (agent->watch == NULL) {
+    if (r == 0) {
+        become_idle(agent);
+    }
+    return r;
+}
+
+/* A unix stream connects at once or not at all. 0, -EAGAIN while its backlog is full, -errno. */
+static int try_connect(struct agent *agent)
+{
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0 ||
+        connect(fd, (const struct sockaddr *)&agent->address, sizeof(agent->address)) < 0) {
+        return -errno;
+    }
+    return take_stream(agent, TAKE_FD(fd));
+}
+
+static void on_connect_timer(void *arg)
+{
+    struct agent *agent = arg;
+    int r = try_connect(agent);
+
+    if (r == -EAGAIN) {
+        loop_timer_start(agent->connect_timer, CONNECT_AGAIN_MS);
+    } else if (r < 0) {
+        agent_fail(agent, AGENT_FAILURE_CLOSED, "the agent's socket cannot be reached: %s",
+                   strerror(-r));
+    } else {
+        agent_schedule_flush(agent);
+    }
+}
+
+/* Until a conversation begins nobody waits for it. */
+static int connect_later(struct agent *agent)
+{
+    if (agent->connect_timer == NULL) {
+        agent->connect_timer = loop_timer_new(agent->loop, on_connect_timer, agent);
+    }
+    if (agent->connect_timer == NULL) {
         return -ENOMEM;
     }
-    agent->fd = TAKE_FD(own);
-    agent->state = AGENT_STATE_IDLE;
-    agent_begin_quiet(agent);
+    loop_timer_start(agent->connect_timer, CONNECT_AGAIN_MS);
     return 0;
 }
 
 int agent_connect(struct agent *agent, const char *path)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t n = strlen(path);
-    _cleanup_close_ int fd = -1;
+    int r;
 
-    if (n >= sizeof(address.sun_path)) {
+    if (n >= sizeof(agent->address.sun_path)) {
         return -ENAMETOOLONG;
     }
-    memcpy(address.sun_path, path, n + 1);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return -errno;
+    if (agent->state != AGENT_STATE_CLOSED) {
+        return -EISCONN;
     }
-    /* A unix stream connects at once or not at all (EAGAIN: the backlog is full). */
-    if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0) {
-        return -errno;
+    agent->address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(agent->address.sun_path, path, n + 1);
+    r = try_connect(agent);
+    if (r == -EAGAIN) {
+        r = connect_later(agent);
     }
-    return agent_attach(agent, TAKE_FD(fd));
+    if (r == 0) {
+        become_idle(agent);
+    }
+    return r;
 }
 
 void agent_disconnect(struct agent *agent)

@@ -45,13 +45,13 @@ typedef void (*agent_done_fn)(void *arg, int result);
 const char *agent_failure_code(enum agent_failure failure);
 
 /* ---- connection ---- */
-
 /* Not connected yet. NULL for lack of memory. */
 struct agent *agent_new(struct loop *loop, const struct agent_callbacks *callbacks, void *arg);
 /* Closes and frees at once. Outstanding requests hear -ECANCELED, channels on_detached. */
 void agent_free(struct agent *agent);
 /* Connects to a listening unix socket (the path may be up to 107 bytes) or takes a connected
- * stream socket over (agent_attach). May be called again after agent_disconnect. 0 or -errno. */
+ * stream socket over (agent_attach). May be called again after agent_disconnect. 0 or -errno.
+ * A full backlog (the VMM stands still) is tried again; agent_begin's deadline counts. */
 int agent_connect(struct agent *agent, const char *path) _must_check_;
 int agent_attach(struct agent *agent, int fd) _must_check_;
 /* Closes the stream and forgets what was queued; channels and requests stay and are resumed by the

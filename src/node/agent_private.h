@@ -2,7 +2,7 @@
  *
  * States of the conversation (deadline; exits):
  *   closed      no stream;                         -> idle by connect or attach
- *   idle        a stream, nothing said;            -> greeting by agent_begin
+ *   idle        a stream, or one that is tried for, nothing said; -> greeting by agent_begin
  *   greeting    HELLO sent (begin's deadline);     -> reporting at WELCOME
  *   reporting   PROCESS frames (begin's deadline); -> ready, or held, at PROCESS_END
  *   held        IDENTITY only (agent_hold.h);      -> ready by agent_release
@@ -12,6 +12,8 @@
  * What is queued outside `ready` is sent when `ready` comes; idle or silent times move deadlines.
  */
 #pragma once
+
+#include <sys/un.h>
 
 #include "base/buf.h"
 #include "base/list.h"
@@ -27,7 +29,6 @@ enum agent_state {
     AGENT_STATE_SILENT,
     AGENT_STATE_FAILED
 };
-
 struct loop_timer;
 struct loop_watch;
 /* Bytes that wait for a guest which does not read: beyond it nothing new is started. */
@@ -95,7 +96,9 @@ struct agent {
     enum agent_state state;
     int fd;
     struct loop_watch *watch;
-    struct loop_timer *flush_timer; /* at the next turn: write what is queued, tell a failure */
+    struct sockaddr_un address;
+    struct loop_timer *connect_timer; /* of a backlog that was full; NULL: never needed */
+    struct loop_timer *flush_timer;   /* at the next turn: write what is queued, tell a failure */
     struct loop_timer *hello_timer;
     struct loop_timer *deadline_timer;
     struct loop_timer *ack_timer;
@@ -134,9 +137,8 @@ struct agent {
     bool reports_known;  /* a conversation of ours has been complete: no unknown process exists */
     struct list rehearsals;
 
-    /* Late frames for channels that were closed here: ignored, but only so many. */
-    int64_t late_window_ms;
-    unsigned int late_count;
+    int64_t late_window_ms;  /* frames for channels that were closed here are ignored, but only */
+    unsigned int late_count; /* so many */
 
     enum agent_failure failure;
     char failure_message[200];
@@ -144,10 +146,8 @@ struct agent {
     bool dying;
 };
 
-/* agent_failure.c */
 void agent_fail(struct agent *agent, enum agent_failure failure, const char *format, ...)
     _printf_(3, 4);
-
 /* agent.c */
 void agent_close_stream(struct agent *agent);
 /* Around anything that calls the owner back. agent_leave returns false when the agent is gone. */

@@ -19,7 +19,8 @@
 #include "io/loop.h"
 #include "node/qmp_parse.h"
 
-#define QMP_READ_BYTES 16384U
+#define QMP_READ_BYTES   16384U
+#define CONNECT_AGAIN_MS 50
 
 struct qmp_command {
     struct list link;
@@ -37,6 +38,8 @@ struct qmp {
     struct qmp_callbacks callbacks;
     void *arg;
     int fd;
+    struct sockaddr_un address;
+    struct loop_timer *connect_timer; /* NULL: never needed */
     struct loop_watch *watch;
     struct list unsent;
     struct list waiting; /* sent, without an answer */
@@ -70,6 +73,7 @@ static void qmp_destroy(struct qmp *qmp)
             command_free(list_entry(it, struct qmp_command, link));
         }
     }
+    loop_timer_free(qmp->connect_timer);
     loop_watch_free(qmp->watch);
     if (qmp->fd >= 0) {
         (void)close(qmp->fd);
@@ -382,17 +386,11 @@ static void on_socket(void *arg, int fd, short events)
     leave(qmp);
 }
 
-int qmp_connect(struct qmp *qmp, const char *path)
+static int try_connect(struct qmp *qmp)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    _cleanup_close_ int fd = -1;
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    if (strlen(path) >= sizeof(address.sun_path)) {
-        return -ENAMETOOLONG;
-    }
-    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+    if (fd < 0 || connect(fd, (struct sockaddr *)&qmp->address, sizeof(qmp->address)) < 0) {
         return -errno;
     }
     qmp->watch = loop_watch_new(qmp->loop, fd, EV_READ, on_socket, qmp);
@@ -401,4 +399,39 @@ int qmp_connect(struct qmp *qmp, const char *path)
     }
     qmp->fd = TAKE_FD(fd);
     return 0;
+}
+
+static void on_connect_timer(void *arg)
+{
+    struct qmp *qmp = arg;
+    int r = try_connect(qmp);
+
+    if (r == -EAGAIN) {
+        loop_timer_start(qmp->connect_timer, CONNECT_AGAIN_MS);
+    } else if (r < 0) {
+        fail(qmp, strerror(-r));
+    }
+}
+
+static int connect_later(struct qmp *qmp)
+{
+    qmp->connect_timer = loop_timer_new(qmp->loop, on_connect_timer, qmp);
+    if (qmp->connect_timer == NULL) {
+        return -ENOMEM;
+    }
+    loop_timer_start(qmp->connect_timer, CONNECT_AGAIN_MS);
+    return 0;
+}
+
+int qmp_connect(struct qmp *qmp, const char *path)
+{
+    int r;
+
+    if (strlen(path) >= sizeof(qmp->address.sun_path)) {
+        return -ENAMETOOLONG;
+    }
+    qmp->address.sun_family = AF_UNIX;
+    (void)snprintf(qmp->address.sun_path, sizeof(qmp->address.sun_path), "%s", path);
+    r = try_connect(qmp);
+    return r == -EAGAIN ? connect_later(qmp) : r;
 }

@@ -27,7 +27,8 @@ typedef void (*qmp_reply_fn)(void *arg, const json_t *body, const struct error *
 
 /* NULL for lack of memory. */
 struct qmp *qmp_new(struct loop *loop, const struct qmp_callbacks *callbacks, void *arg);
-/* Connects to the listening unix socket at path. 0 or -errno. */
+/* Connects to the listening unix socket at path; while its backlog is full, of a VMM that does not
+ * run just now, it is tried again. 0 or -errno. */
 int qmp_connect(struct qmp *qmp, const char *path) _must_check_;
 /* Closes and frees; outstanding commands are forgotten without a call. NULL is fine. */
 void qmp_free(struct qmp *qmp);

@@ -34,6 +34,8 @@ struct fake {
     struct buf heard;
     unsigned int fds_received;
 
+    int other; /* a connection that takes all the room the socket has */
+    struct loop_timer *timer;
     bool ready;
     char event[64];
     char failure[256];
@@ -129,12 +131,10 @@ static void on_last_reply(void *arg, const json_t *body, const struct error *err
     loop_stop(f->loop);
 }
 
-static void start(struct fake *f, const char *const *script)
+static void listen_at(struct fake *f, int backlog)
 {
-    static const struct qmp_callbacks callbacks = {on_ready, on_event, on_failed};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-    *f = (struct fake){.fd = -1, .script = script};
     f->heard = buf_make(65536);
     f->loop = loop_new(0);
     (void)snprintf(f->path, sizeof(f->path), "/tmp/qmp-test-%d", (int)getpid());
@@ -142,7 +142,15 @@ static void start(struct fake *f, const char *const *script)
     f->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", f->path);
     assert_int_equal(bind(f->listener, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(listen(f->listener, 1), 0);
+    assert_int_equal(listen(f->listener, backlog), 0);
+}
+
+static void start(struct fake *f, const char *const *script)
+{
+    static const struct qmp_callbacks callbacks = {on_ready, on_event, on_failed};
+
+    *f = (struct fake){.fd = -1, .other = -1, .script = script};
+    listen_at(f, 1);
     f->accepting = loop_watch_new(f->loop, f->listener, EV_READ, on_fake_accept, f);
     f->qmp = qmp_new(f->loop, &callbacks, f);
     assert_int_equal(qmp_connect(f->qmp, f->path), 0);
@@ -218,11 +226,47 @@ static void test_lies(void **state)
     expect_failure(empty_line);
 }
 
+static void on_room(void *arg)
+{
+    struct fake *f = arg;
+    int fd = accept4(f->listener, NULL, NULL, SOCK_CLOEXEC);
+
+    assert_true(fd >= 0);
+    (void)close(fd);
+    f->accepting = loop_watch_new(f->loop, f->listener, EV_READ, on_fake_accept, f);
+}
+
+/* A VMM that stands still accepts nobody; it is no reason to give it up. */
+static void test_a_socket_without_room_is_tried_again(void **state)
+{
+    static const struct qmp_callbacks callbacks = {on_ready, on_event, on_failed};
+    static const char *const script[] = {GREETING, "{\"return\": {}, \"id\": 1}\n", NULL};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct fake f = {.fd = -1, .script = script};
+
+    (void)state;
+    listen_at(&f, 0);
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", f.path);
+    f.other = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(f.other, (struct sockaddr *)&address, sizeof(address)), 0);
+    f.qmp = qmp_new(f.loop, &callbacks, &f);
+    assert_int_equal(qmp_connect(f.qmp, f.path), 0);
+    f.timer = loop_timer_new(f.loop, on_room, &f);
+    loop_timer_start(f.timer, 120);
+    assert_int_equal(loop_run(f.loop), 0);
+    assert_string_equal(f.failure, "");
+    assert_true(f.ready);
+    loop_timer_free(f.timer);
+    (void)close(f.other);
+    finish(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_a_socket_without_room_is_tried_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <sys/pidfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "base/log.h"
@@ -22,6 +23,7 @@
 #define CONNECT_TIMEOUT_MS 20000
 /* A connection that ends usually means that the VMM is ending; its exit tells more. */
 #define EXIT_GRACE_MS 300
+#define BACKLOG       128
 
 /* State (deadline; exits):
  *   starting  CONNECT_TIMEOUT_MS from the spawn; -> ready
@@ -351,12 +353,29 @@ void vm_forget(struct vm *vm)
 
 /* ---- control connection and agent ---- */
 
+/* QEMU listens with a backlog of 1. While a VMM does not run (a busy host, a debugger) each restart
+ * of this program leaves a connection there, and the next ones would not get in. Whatever a VMM
+ * that was taken over has put in those places, listen does nothing to us. */
+static void widen_backlogs(const struct vm *vm)
+{
+    static const int fds[] = {RUNTIME_FD_CONTROL, RUNTIME_FD_AGENT};
+
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        _cleanup_close_ int fd = pidfd_getfd(vm->pidfd, fds[i], 0);
+
+        if (fd < 0 || listen(fd, BACKLOG) < 0) {
+            log_debug("vm_backlog", "slot=%u error=%s", vm->slot, strerror(errno));
+        }
+    }
+}
+
 static void on_control_ready(void *arg)
 {
     struct vm *vm = arg;
     vm_fn ready = TAKE(vm->ready);
 
     vm->control_alive = true;
+    widen_backlogs(vm);
     loop_timer_stop(vm->command_timer);
     if (vm->state == VM_STATE_STARTING) {
         vm_set_state(vm, VM_STATE_READY);
