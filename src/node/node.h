@@ -58,8 +58,9 @@ struct node {
 
 /* Prepares everything up to adoption, which then runs on the loop. */
 int node_start(struct node *node, struct error *err) _must_check_;
-/* Ends every VM of the installation and removes its control groups, namespaces and sockets, without
- * a daemon (which must not run). Disks of sandboxes stay. Blocks. */
+/* Ends every VM of the installation (guests that run power off first, if they do so in time) and
+ * removes its control groups, namespaces and sockets, without a daemon (which must not run). Disks
+ * of sandboxes stay. Blocks; runs the loop. */
 int node_stop_all(struct node *node, struct error *err) _must_check_;
 /* Stops timers and closes descriptors; VMs keep running. */
 void node_stop(struct node *node);

@@ -1,5 +1,5 @@
 /* What space-node needs of the host before it can do anything: paths, lock, control groups,
- * namespaces; and the removal of all of it by --stop-all. */
+ * namespaces. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,9 +12,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
-#include "base/log.h"
 #include "node/admission.h"
-#include "node/journal.h"
 #include "node/netns.h"
 #include "node/node_private.h"
 
@@ -178,119 +176,5 @@ int node_parts_new(struct node *node, struct error *err)
     }
     node->parts->lock_fd = -1;
     node->parts->runtime.tb_mib = (unsigned int)node->settings.node_tcg_tb_mib;
-    return 0;
-}
-
-/* ---- without a daemon ---- */
-
-struct stop_count {
-    const struct node_parts *parts;
-    const char *installation;
-    unsigned int vms;
-    int result;
-};
-
-static void stop_slot(void *arg, unsigned int slot)
-{
-    struct stop_count *c = arg;
-    int r = cgroup_remove(&c->parts->cgroup, slot);
-
-    c->vms++;
-    if (r < 0) {
-        c->result = r;
-    }
-}
-
-static void stop_netns(void *arg, unsigned int n)
-{
-    struct stop_count *c = arg;
-    char name[NETNS_NAME_SIZE];
-    int r;
-
-    (void)snprintf(name, sizeof(name), "%s-%u", c->installation, n);
-    r = netns_remove(name);
-    if (r < 0) {
-        c->result = r;
-    }
-}
-
-/* The next start shall say why these sandboxes run no more. */
-static void mark_stopped(int sandboxes_fd, const char *id)
-{
-    _cleanup_close_ int fd = openat(sandboxes_fd, id, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct journal j;
-
-    if (fd < 0 || journal_read(fd, &j) < 0 || j.info.state < SANDBOX_STATE_RUNNING ||
-        j.info.state > SANDBOX_STATE_WAKING || j.info.asleep) {
-        return; /* suspended ones need no VM, and one that is being suspended tells by its files */
-    }
-    j.info.state = SANDBOX_STATE_ERROR;
-    j.vm = (struct journal_vm){0};
-    (void)snprintf(j.info.reason_code, sizeof(j.info.reason_code), "host_restarted");
-    (void)snprintf(j.info.reason_message, sizeof(j.info.reason_message),
-                   "the installation was stopped; the disk is kept");
-    if (journal_write(fd, &j) < 0) {
-        log_warning("journal_failed", "sandbox=%s", id);
-    }
-}
-
-static void mark_all_stopped(const char *volume)
-{
-    char path[NODE_PATH_SIZE + 16];
-    _cleanup_closedir_ DIR *dir = NULL;
-    struct dirent *entry;
-
-    (void)snprintf(path, sizeof(path), "%s/sandboxes", volume);
-    dir = opendir(path);
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (id_is_valid(entry->d_name, "sb")) {
-            mark_stopped(dirfd(dir), entry->d_name);
-        }
-    }
-}
-
-/* The last of it: an installation that is stopped leaves nothing in run_dir, and /run/netns is no
- * mount any more when no namespace is left in it. */
-static void remove_run_dir(struct node *node)
-{
-    char path[NODE_PATH_SIZE];
-
-    (void)rmdir(node->parts->empty_dir);
-    (void)snprintf(path, sizeof(path), "%s/%s", node->settings.run_dir,
-                   node->settings.installation);
-    if (dir_remove_tree(AT_FDCWD, path) < 0) {
-        log_warning("run_dir_kept", "path=%s", LOG_STR(path));
-    }
-    netns_done();
-}
-
-int node_stop_all(struct node *node, struct error *err)
-{
-    struct stop_count c = {.installation = node->settings.installation};
-    int r = node_parts_new(node, err);
-
-    if (r == 0) {
-        r = node_prepare_host(node, false, err);
-    }
-    if (r < 0) {
-        return r;
-    }
-    c.parts = node->parts;
-    cgroup_each(&c.parts->cgroup, stop_slot, &c);
-    cgroup_remove_parents(&c.parts->cgroup);
-    netns_each(c.installation, stop_netns, &c);
-    mark_all_stopped(c.parts->volume);
-    r = dir_remove_tree(AT_FDCWD, c.parts->vm_run);
-    if (r == 0) {
-        r = dir_remove_tree(AT_FDCWD, c.parts->vm_disks);
-    }
-    if (r == 0) {
-        r = c.result;
-    }
-    remove_run_dir(node);
-    if (r < 0) {
-        return error_set(err, -r, "not everything could be removed: %s", strerror(-r));
-    }
-    log_info("stopped_all", "vms=%u", c.vms);
     return 0;
 }

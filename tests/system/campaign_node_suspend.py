@@ -1,8 +1,10 @@
 """Suspend and wake on the node: memory, files, terminals and offsets, damage, full disks, kill -9 at every step."""
 
+import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -12,6 +14,7 @@ import pytest
 from harness import machine, poll
 from harness.node_alone import Node, new_id
 
+SYS_PIDFD_GETFD = 438
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
 
 
@@ -202,7 +205,85 @@ def counting(node):
     node.delete(sandbox)
 
 
+def journal_state(node, sandbox):
+    return json.loads((node.folder(sandbox) / "journal.json").read_text())["state"]
+
+
+def on_disk(node, sandbox, path):
+    """What a file holds in the filesystem on the disk, without a guest."""
+    return machine.output("debugfs", "-R", f"cat {path}", str(node.folder(sandbox) / "disk.img"))
+
+
+class TestStopAll:
+    def test_guests_power_off_and_suspends_are_settled(self, node, sandboxes):
+        """Nobody types sync. What was being suspended is stopped as one that runs; what is suspended stays so."""
+        running, cut, paused, asleep = (sandboxes() for _ in range(4))
+        for sandbox in (running, cut, paused, asleep):
+            node.output(sandbox, "echo precious > /home/user/file")
+        node.expect(200, "POST", f"/n1/sandboxes/{paused}/pause")
+        node.suspend(asleep)
+        vmm = node.installation.vmm_of(cut)
+        os.kill(vmm, signal.SIGSTOP)  # so that suspending lasts
+        asking = threading.Thread(target=ask, args=(node, "POST", f"/n1/sandboxes/{cut}/suspend"))
+        asking.start()
+        poll.until(lambda: journal_state(node, cut) == "suspending", 60, "it is being suspended")
+        node.kill(signal.SIGTERM)
+        asking.join()
+        os.kill(vmm, signal.SIGCONT)
+        node.stop_all()
+        assert not node.installation.vmms()
+        for sandbox in (running, cut):
+            assert on_disk(node, sandbox, "/home/user/file") == "precious\n"
+        node.start()
+        for sandbox in (running, cut, paused):
+            answer = node.get(f"/n1/sandboxes/{sandbox}").json
+            assert (answer["state"], answer["reason"]["code"]) == ("error", "host_restarted"), answer
+        assert node.state(asleep) == "suspended"
+        node.wake(asleep)
+        assert node.output(asleep, "cat /home/user/file") == "precious\n"
+
+
+def ask(node, *call):
+    """A call that the end of the node may cut."""
+    try:
+        node.ask(*call)
+    except OSError:
+        pass
+
+
+def set_backlog(pid, size):
+    """Of a VMM's control and agent sockets."""
+    process = os.pidfd_open(pid)
+    for number in (3, 4):
+        fd = ctypes.CDLL(None, use_errno=True).syscall(SYS_PIDFD_GETFD, process, number, 0)
+        assert fd >= 0, os.strerror(ctypes.get_errno())
+        with socket.socket(fileno=fd) as listener:
+            listener.listen(size)
+    os.close(process)
+
+
 class TestRestarts:
+    @pytest.mark.parametrize("backlog", [None, 1], ids=["as it is", "as QEMU makes it"])
+    def test_a_vmm_that_stands_still_meanwhile(self, node, sandboxes, backlog):
+        """Each restart leaves a connection at its sockets. Where there is no room left the next ones wait."""
+        sandbox = sandboxes()
+        _, session = node.command(sandbox, shell=COUNTER)
+        poll.until(lambda: len(counted(node, sandbox, session)) > 3, 60, "it counts")
+        vmm = node.installation.vmm_of(sandbox)
+        if backlog is not None:
+            set_backlog(vmm, backlog)
+        os.kill(vmm, signal.SIGSTOP)
+        for _ in range(4):
+            node.kill(signal.SIGKILL)
+            node.spawn()
+            assert machine.is_alive(vmm)
+        os.kill(vmm, signal.SIGCONT)
+        node.wait_ready()
+        end = len(node.spool(sandbox, session))
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert node.installation.vmm_of(sandbox) == vmm and node.state(sandbox) == "running"
+        assert is_row(counted(node, sandbox, session)), "not a line lost or twice"
+
     def test_suspended_ones_survive_a_restart(self, node, sandboxes):
         sandbox = sandboxes()
         _, session = node.command(sandbox, shell=COUNTER)
@@ -230,7 +311,7 @@ class TestRestarts:
         before = set(os.listdir(slots))
 
         def journal():
-            return json.loads((folder / "journal.json").read_text())["state"]
+            return journal_state(node, sandbox)
 
         is_there = {
             "suspending": lambda: journal() == "suspending",
@@ -247,13 +328,7 @@ class TestRestarts:
             "removed": lambda: journal() == "running" and not (folder / "suspended").exists(),
         }[step]
 
-        def ask():
-            try:
-                node.ask("POST", f"/n1/sandboxes/{sandbox}/{verb}")
-            except OSError:
-                pass
-
-        asking = threading.Thread(target=ask)
+        asking = threading.Thread(target=ask, args=(node, "POST", f"/n1/sandboxes/{sandbox}/{verb}"))
         asking.start()
         poll.until(is_there, 60, step, every=0.0005)
         node.kill(signal.SIGKILL)

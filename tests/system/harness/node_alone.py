@@ -38,11 +38,19 @@ class Node:
         self.start()
 
     # ---- the daemon ----
-    def start(self):
+    def spawn(self):
+        """Until it answers: every journal has been read then, and every VMM connected to, or tried."""
         log = open(self.installation.logs / "node-alone.log", "ab")
         self.process = subprocess.Popen([str(libexec() / "space-node"), "--config", str(self.installation.config)],
                                         stdout=log, stderr=log)
         log.close()
+        poll.until(lambda: self.get("/n1/node").status == 200, 60, "the node answers")
+
+    def start(self):
+        self.spawn()
+        self.wait_ready()
+
+    def wait_ready(self):
         poll.until(lambda: self.get("/n1/node").json["ready"], 180, "the node is ready", every=0.1)
 
     def kill(self, sig=signal.SIGKILL):
@@ -56,9 +64,13 @@ class Node:
     def remove(self):
         if self.process is not None and self.process.poll() is None:
             self.kill(signal.SIGTERM)
+        self.stop_all()
+        self.installation.remove()
+
+    def stop_all(self):
+        """What `space down` does when no daemon runs any more."""
         subprocess.run([str(libexec() / "space-node"), "--config", str(self.installation.config), "--stop-all"],
                        check=True, capture_output=True)
-        self.installation.remove()
 
     # ---- calls ----
     def ask(self, method, path, body=None, timeout=300, headers=None):
