@@ -79,10 +79,10 @@ class TestList:
         api.post(f"/v1/sandboxes/{box}/processes/{process['id']}/kill")
 
     @pytest.mark.parametrize("port,address", [(8101, "127.0.0.1"), (8102, "0.0.0.0"), (8103, "::1"), (8104, "::"),
-                                              (8105, "192.0.2.5")])
+                                              (8105, "192.0.2.5"), (8106, "10.111.0.2")])
     def test_every_address_is_reached(self, api, box, port, address):
         if address.startswith("192."):
-            # A sandbox has no network, but whoever is root in it can give its interfaces addresses.
+            # A sandbox has no network and eth0 leads nowhere, but whoever is root can give its interfaces addresses.
             api.check_output(box, ["ip", "addr", "add", f"{address}/32", "dev", "lo"], user="root")
         process, _ = api.start(box, f"exec python3 app.py {port} {address}")
         item = api.get(f"/v1/sandboxes/{box}/ports/{port}", query={"wait": 60})
