@@ -242,6 +242,23 @@ class TestStopAll:
         node.wake(asleep)
         assert node.output(asleep, "cat /home/user/file") == "precious\n"
 
+    def test_a_guest_that_does_not_answer_is_killed(self, node, sandboxes):
+        """After a while that has a bound; it keeps nobody else from powering off."""
+        good, bad = sandboxes(), sandboxes()
+        node.output(good, "echo precious > /home/user/file")
+        node.kill(signal.SIGTERM)
+        vmm = node.installation.vmm_of(bad)
+        os.kill(vmm, signal.SIGSTOP)
+        begin = time.monotonic()
+        node.stop_all()
+        assert 10 < time.monotonic() - begin < 60
+        assert not node.installation.vmms() and not machine.is_alive(vmm)
+        assert on_disk(node, good, "/home/user/file") == "precious\n"
+        node.start()
+        for sandbox in (good, bad):
+            answer = node.get(f"/n1/sandboxes/{sandbox}").json
+            assert (answer["state"], answer["reason"]["code"]) == ("error", "host_restarted"), answer
+
 
 def ask(node, *call):
     """A call that the end of the node may cut."""
