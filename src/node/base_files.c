@@ -51,10 +51,13 @@ static bool text_is(const json_t *object, const char *key, const char *want)
 static bool environment_is(const json_t *root, const struct runtime_env *env)
 {
     const json_t *e = json_object_get(root, "environment");
+    uint64_t clock_khz;
 
     return text_is(e, "driver", env->driver) && text_is(e, "vmm_version", env->vmm_version) &&
            text_is(e, "accelerator", env->accelerator) && text_is(e, "cpu_model", env->cpu_model) &&
-           text_is(e, "kernel", env->kernel) && text_is(e, "guest_id", env->guest_id);
+           text_is(e, "kernel", env->kernel) && text_is(e, "guest_id", env->guest_id) &&
+           json_field_u64(e, "clock_khz", INT32_MAX, &clock_khz) &&
+           runtime_same_clock(clock_khz, env->tsc_khz);
 }
 
 static bool file_has_size(const char *dir, const char *name, uint64_t size)
@@ -148,14 +151,15 @@ static json_t *make_manifest(const struct base_files *files,
 
     clock_format(clock_real_ms(), now);
     return json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:s,"
-                     " s:{s:s, s:s, s:s, s:s, s:s, s:s}}",
+                     " s:{s:s, s:s, s:s, s:s, s:s, s:s, s:I}}",
                      "format", BASE_FORMAT, "template", key->template_info.name, "template_version",
                      key->template_info.version, "vcpus", (int)key->vcpus, "memory_mib",
                      (int)key->memory_mib, "ram_bytes", (json_int_t)files->ram_bytes, "state_bytes",
                      (json_int_t)files->state_bytes, "disk_bytes", (json_int_t)files->disk_bytes,
                      "created_at", now, "environment", "driver", env->driver, "vmm_version",
                      env->vmm_version, "accelerator", env->accelerator, "cpu_model", env->cpu_model,
-                     "kernel", env->kernel, "guest_id", env->guest_id);
+                     "kernel", env->kernel, "guest_id", env->guest_id, "clock_khz",
+                     (json_int_t)env->tsc_khz);
 }
 
 /* Replaces the directory: the old one, if any, is moved aside first and then removed. VMs that run

@@ -18,7 +18,7 @@
 #include "node/disk.h"
 
 static const struct runtime_env env = {
-    "qemu", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def-259",
+    "qemu", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def", 2499990,
 };
 
 static int set_up(void **state)
@@ -91,6 +91,11 @@ static void test_build_and_check(void **state)
     assert_false(base_files_check(&again, &key, &other));
     other = env;
     (void)snprintf(other.guest_id, sizeof(other.guest_id), "x");
+    assert_false(base_files_check(&again, &key, &other));
+    other = env;
+    other.tsc_khz = 2500010; /* the same clock, measured again */
+    assert_true(base_files_check(&again, &key, &other));
+    other.tsc_khz = 2510000;
     assert_false(base_files_check(&again, &key, &other));
     (void)snprintf(path, sizeof(path), "%s/state", f.dir);
     assert_int_equal(truncate(path, 3), 0);

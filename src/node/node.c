@@ -58,9 +58,7 @@ static int read_guest(struct node *node, struct error *err)
     if (!good) {
         return error_set(err, ENOENT, "no guest kernel: %.200s is missing or damaged", path);
     }
-    (void)snprintf(rt->env.guest_id, sizeof(rt->env.guest_id), "%.12s-%.12s-%llu", vmlinuz,
-                   initramfs,
-                   (unsigned long long)(rt->tsc_khz / 10000)); /* a guest keeps its TSC's rate */
+    (void)snprintf(rt->env.guest_id, sizeof(rt->env.guest_id), "%.12s-%.12s", vmlinuz, initramfs);
     (void)snprintf(rt->kernel_path, sizeof(rt->kernel_path), "%s/guest/vmlinuz",
                    node->settings.data_dir);
     (void)snprintf(rt->initrd_path, sizeof(rt->initrd_path), "%s/guest/initramfs.cpio",

@@ -111,7 +111,7 @@ static void add_boot(const struct runtime *rt, const struct runtime_launch *l, s
     /* An emulated CPU's TSC is the host's. A guest that has to find its frequency out by the PIT
      * fails whenever the host is busy, and then waits for ticks for ever. */
     (void)snprintf(clock, sizeof(clock), " tsc_early_khz=%llu tsc=reliable no_timer_check",
-                   (unsigned long long)rt->tsc_khz);
+                   (unsigned long long)rt->env.tsc_khz);
     if (l->mode == RUNTIME_MODE_RESTORE) {
         strv_add(v, "-incoming");
         strv_add(v, "defer");

@@ -158,7 +158,7 @@ int qemu_detect(const char *name, struct runtime *rt, struct error *err)
         rt->kvm_binary[0] = '\0';
     }
     rt->ops = &qemu_ops;
-    rt->tsc_khz = measure_tsc_khz();
+    rt->env.tsc_khz = measure_tsc_khz();
     return 0;
 }
 

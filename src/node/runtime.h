@@ -28,7 +28,20 @@ struct runtime_env {
     char cpu_model[96];
     char kernel[96];
     char guest_id[64]; /* of kernel image and initramfs: changes with our agent too */
+    uint64_t tsc_khz;  /* of the host, as measured at this start: runtime_same_clock compares */
 };
+
+/* Each measurement differs a little, by some 0.05 % where the host's clock is being slewed. */
+#define RUNTIME_CLOCK_TOLERANCE 500U /* one part in so many */
+
+/* Whether two measurements may be of one processor clock, whose guests keep its rate. */
+static inline bool runtime_same_clock(uint64_t a_khz, uint64_t b_khz)
+{
+    uint64_t larger = a_khz > b_khz ? a_khz : b_khz;
+    uint64_t smaller = a_khz > b_khz ? b_khz : a_khz;
+
+    return larger - smaller <= larger / RUNTIME_CLOCK_TOLERANCE;
+}
 
 enum runtime_event {
     RUNTIME_EVENT_POWEROFF, /* the guest powered itself off; the VMM waits, stopped */
@@ -119,7 +132,6 @@ struct runtime {
     char kvm_binary[256]; /* a smaller build for KVM only, which starts faster; "": none */
     unsigned int vmm_major;
     unsigned int tb_mib;
-    uint64_t tsc_khz; /* of the host */
     char kernel_path[256];
     char initrd_path[256];
 };

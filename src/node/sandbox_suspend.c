@@ -522,7 +522,6 @@ void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f)
 
     *f = (struct snapshot_facts){.vcpus = sb->info.vcpus, .memory_mib = sb->info.memory_mib};
     memcpy(f->template_version, sb->info.template_version, sizeof(f->template_version));
-    f->tsc_khz = rt->tsc_khz;
     f->env = rt->env;
 }
 

@@ -109,10 +109,9 @@ int snapshot_place(const struct snapshot_facts *f, int image_fd, struct ram_laye
     if (fstat(image_fd, &st) < 0) {
         return -errno;
     }
-    buf_printf(&text, "%s\n%u\n%u\n%" PRIu64 "\n%" PRIu64 "\n%s\n%s\n%s\n%s\n%s\n%" PRIu64 "\n",
+    buf_printf(&text, "%s\n%u\n%u\n%" PRIu64 "\n%" PRIu64 "\n%s\n%s\n%s\n%s\n%s\n",
                f->template_version, f->vcpus, f->memory_mib, (uint64_t)st.st_size, time_of(&st),
-               e->driver, e->vmm_version, e->accelerator, e->cpu_model, e->kernel,
-               f->tsc_khz / 10000);
+               e->driver, e->vmm_version, e->accelerator, e->cpu_model, e->kernel);
     if (buf_error(&text) != 0) {
         return buf_error(&text);
     }
@@ -138,10 +137,9 @@ static json_t *pack_manifest(const struct manifest *m)
                      "memory_sum", m->memory_sum, "state_bytes", (json_int_t)m->sizes.state_bytes,
                      "state_sum", m->state_sum, "disk_bytes", (json_int_t)m->sizes.disk_bytes,
                      "data_pages", (json_int_t)m->sizes.data_pages, "zero_pages",
-                     (json_int_t)m->sizes.zero_pages, "clock_10mhz",
-                     (json_int_t)(m->facts.tsc_khz / 10000), "environment", "driver", e->driver,
-                     "vmm_version", e->vmm_version, "accelerator", e->accelerator, "cpu_model",
-                     e->cpu_model, "kernel", e->kernel);
+                     (json_int_t)m->sizes.zero_pages, "clock_khz", (json_int_t)e->tsc_khz,
+                     "environment", "driver", e->driver, "vmm_version", e->vmm_version,
+                     "accelerator", e->accelerator, "cpu_model", e->cpu_model, "kernel", e->kernel);
 }
 
 /* Of its members, whatever their order in the file. */
@@ -194,7 +192,7 @@ static bool parse_manifest(json_t *root, struct manifest *m)
                          sizeof(f->template_version)) ||
         !json_field_uint(root, "vcpus", INT32_MAX, &f->vcpus) ||
         !json_field_uint(root, "memory_mib", INT32_MAX, &f->memory_mib) ||
-        !json_field_u64(root, "clock_10mhz", INT32_MAX, &f->tsc_khz) ||
+        !json_field_u64(root, "clock_khz", INT32_MAX, &f->env.tsc_khz) ||
         !json_field_text(e, "driver", f->env.driver, sizeof(f->env.driver)) ||
         !json_field_text(e, "vmm_version", f->env.vmm_version, sizeof(f->env.vmm_version)) ||
         !json_field_text(e, "accelerator", f->env.accelerator, sizeof(f->env.accelerator)) ||
@@ -202,7 +200,6 @@ static bool parse_manifest(json_t *root, struct manifest *m)
         !json_field_text(e, "kernel", f->env.kernel, sizeof(f->env.kernel))) {
         return false;
     }
-    f->tsc_khz *= 10000;
     return json_field_u64(root, "ram_bytes", RAM_BYTES_MAX, &m->ram_bytes) &&
            json_field_u64(root, "ram_time_ns", INT64_MAX, &m->ram_time_ns) &&
            json_field_u64(root, "memory_bytes", INT64_MAX, &m->sizes.memory_bytes) &&
@@ -402,11 +399,11 @@ compare(const struct snapshot_facts *had, const struct snapshot_facts *have, str
             return differs(err, parts[i].what, parts[i].had, parts[i].have);
         }
     }
-    if (had->tsc_khz / 10000 != have->tsc_khz / 10000) {
+    if (!runtime_same_clock(a->tsc_khz, b->tsc_khz)) {
         return error_set_code(err, ERROR_FAILED_PRECONDITION, "environment",
                               "the snapshot needs another processor clock: it was made at %" PRIu64
-                              "0 MHz, this node has %" PRIu64 "0 MHz",
-                              had->tsc_khz / 10000, have->tsc_khz / 10000);
+                              " kHz, this node has %" PRIu64 " kHz",
+                              a->tsc_khz, b->tsc_khz);
     }
     if (strcmp(had->template_version, have->template_version) != 0 || had->vcpus != have->vcpus ||
         had->memory_mib != have->memory_mib) {

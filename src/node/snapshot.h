@@ -31,7 +31,6 @@ struct snapshot_facts {
     char template_version[ID_SIZE];
     unsigned int vcpus;
     unsigned int memory_mib;
-    uint64_t tsc_khz; /* of the host, when the guest's clock is made of it */
     struct runtime_env env;
 };
 

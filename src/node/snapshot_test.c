@@ -25,8 +25,7 @@ static const struct snapshot_facts facts = {
     .template_version = "tm0123456789abcdefgh",
     .vcpus = 1,
     .memory_mib = 8,
-    .tsc_khz = 2500000,
-    .env = {"qemu", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def-250"},
+    .env = {"qemu", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def", 2500000},
 };
 
 struct fixture {
@@ -62,8 +61,11 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int
-capture(struct fixture *f, uint64_t reserve_mib, struct snapshot_sizes *sizes, struct error *err)
+static int capture_as(struct fixture *f,
+                      const struct snapshot_facts *as,
+                      uint64_t reserve_mib,
+                      struct snapshot_sizes *sizes,
+                      struct error *err)
 {
     _cleanup_close_ int state_fd = memfd_create("state", MFD_CLOEXEC);
     struct snapshot_source source = {
@@ -79,9 +81,15 @@ capture(struct fixture *f, uint64_t reserve_mib, struct snapshot_sizes *sizes, s
         r = snapshot_begin(f->dir, err);
     }
     if (r == 0) {
-        r = snapshot_capture(f->dir, &facts, &source, sizes, err);
+        r = snapshot_capture(f->dir, as, &source, sizes, err);
     }
     return r;
+}
+
+static int
+capture(struct fixture *f, uint64_t reserve_mib, struct snapshot_sizes *sizes, struct error *err)
+{
+    return capture_as(f, &facts, reserve_mib, sizes, err);
 }
 
 static void make(struct fixture *f)
@@ -169,7 +177,7 @@ static void test_another_environment_is_named(void **state)
     other[2].env.accelerator[0] = 'k';
     other[3].env.cpu_model[0] = 'E';
     other[4].env.kernel[0] = '7';
-    other[5].tsc_khz += 100000;
+    other[5].env.tsc_khz += 100000;
     for (size_t i = 0; i < 6; i++) {
         struct error err = {0};
 
@@ -183,6 +191,36 @@ static void test_another_environment_is_named(void **state)
     assert_int_equal(snapshot_check(((struct fixture *)*state)->dir, &another, NULL), 0);
     another.vcpus = 2;
     assert_int_equal(snapshot_check(((struct fixture *)*state)->dir, &another, NULL), -EBADMSG);
+}
+
+/* Measured anew at each start of the node: what differs by the error of that is one clock, at
+ * frequencies where a coarser unit would change too. */
+static void test_a_clock_that_is_measured_again_is_the_same(void **state)
+{
+    static const uint64_t measured[][3] = {/* first, again, another */
+                                           {2499990, 2500010, 2506000},
+                                           {2500010, 2499990, 2494000},
+                                           {2400000, 2399999, 2593900},
+                                           {3000001, 2999998, 2893000},
+                                           {2596130, 2595990, 2602000}};
+    struct fixture *f = *state;
+
+    ram_rig_write(&f->rig, 3, 200);
+    for (size_t i = 0; i < sizeof(measured) / sizeof(measured[0]); i++) {
+        struct snapshot_facts at = facts;
+        struct snapshot_sizes sizes;
+        struct error err = {0};
+
+        at.env.tsc_khz = measured[i][0];
+        assert_int_equal(capture_as(f, &at, 0, &sizes, NULL), 0);
+        assert_int_equal(snapshot_commit(f->dir, &at, &sizes, NULL), 0);
+        at.env.tsc_khz = measured[i][1];
+        assert_int_equal(snapshot_check(f->dir, &at, NULL), 0);
+        assert_int_equal(snapshot_fill(f->dir, &at, f->rig.proc_fd, false, NULL), 0);
+        at.env.tsc_khz = measured[i][2];
+        assert_true(snapshot_check(f->dir, &at, &err) < 0);
+        assert_string_equal(err.field, "environment");
+    }
 }
 
 /* Each file in turn: a byte, the length, the file. */
@@ -332,6 +370,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_full_disk_is_found_before_it_is_full, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_another_environment_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_clock_that_is_measured_again_is_the_same, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_damage_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_was_interrupted_goes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_copy_stands_alone, set_up, tear_down),
