@@ -16,13 +16,14 @@ import client  # noqa: E402
 import data_plane  # noqa: E402
 import memory  # noqa: E402
 import peers  # noqa: E402
+import suspended  # noqa: E402
 from harness import machine  # noqa: E402
 from harness.installation import Installation  # noqa: E402
 from report import Report, machine_facts, median, percentile  # noqa: E402
 
 COLD_MIB = 640  # a size without a warm pool
 TRUE = {"argv": ["/bin/true"]}
-PARTS = ("latency", "idle", "streams", "transfers", "terminals", "readers", "crowd")
+PARTS = ("latency", "idle", "suspended", "streams", "transfers", "terminals", "readers", "crowd")
 
 
 class Bench:
@@ -132,6 +133,9 @@ class Bench:
             inside = [connection.exchange(request) for _ in range(21)][1:]
             samples["run_inside"] += [took for took, status, _ in inside if status == 200]
             self.changes(connection, sandbox, (("pause", "pause"), ("wake", "wake")), 20, samples)
+            self.delete(connection, sandbox)
+            self.made.wait_warm()
+            _, sandbox = self.create(connection)  # an idle one: what commands leave has to be synchronised too
             self.changes(connection, sandbox, (("suspend", "suspend"), ("wake", "resume")), 1, samples)
             self.delete(connection, sandbox)
             self.made.wait_warm()
@@ -273,6 +277,8 @@ class Bench:
                 self.latencies(bundle)
         if "idle" in wanted:
             memory.idle(self)
+        if "suspended" in wanted:
+            suspended.measure(self, self.options.quick)
         bulk = 64_000_000 if self.options.quick else 256_000_000
         if "streams" in wanted:
             self.streams(bulk)
