@@ -538,6 +538,20 @@ static void test_a_key_is_never_stored(void **state)
     assert_string_equal(answer_text(&a, "id"), answer_text(&b, "id"));
 }
 
+/* The record says what became of its VM, as one that fails later does. */
+static void test_a_create_that_fails_says_why(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer made = {0};
+
+    rig_control(rig, "fail internal\n");
+    rig_ask(rig, "POST", "/v1/sandboxes", "{\"template\": \"base\"}", &made);
+    rig_control(rig, "");
+    assert_int_equal(made.status, 500);
+    assert_string_equal(answer_text(&made, "error.details.reason"), "vmm_crashed");
+    expect_state(rig, answer_text(&made, "error.details.sandbox_id"), "error", "vmm_crashed");
+}
+
 /* The feed tells of it before the older answer of the create comes. */
 static void test_a_sandbox_that_fails_at_once(void **state)
 {
@@ -578,6 +592,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_command_is_not_forgotten_without_the_node),
         cmocka_unit_test(test_a_command_with_a_huge_answer_runs_once),
         cmocka_unit_test(test_a_key_is_never_stored),
+        cmocka_unit_test(test_a_create_that_fails_says_why),
         cmocka_unit_test(test_a_sandbox_that_fails_at_once),
     };
     int status = rig_main(argc, argv);

@@ -339,7 +339,10 @@ on_put(void *arg, struct http_exchange *exchange, struct span body, const struct
     }
     control_read(fake, &c);
     if (c.fail[0] != '\0') {
-        respond_error(exchange, c.fail, strcmp(c.fail, "invalid_request") == 0 ? "run.argv" : NULL);
+        respond_error(exchange, c.fail,
+                      strcmp(c.fail, "invalid_request") == 0 ? "run.argv"
+                      : strcmp(c.fail, "internal") == 0      ? "vmm_crashed"
+                                                             : NULL);
         return;
     }
     s = find(fake, later->id);

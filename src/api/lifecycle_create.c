@@ -16,6 +16,17 @@ static bool is_refusal(enum error_code code)
     return code != ERROR_INTERNAL && code != ERROR_DEADLINE_EXCEEDED && code != ERROR_BAD_GATEWAY;
 }
 
+/* The node says what became of the VM, where there was one. */
+static const char *reason_of(const struct error *why)
+{
+    const char *key = error_code_detail_key(why->code);
+
+    if (key != NULL && strcmp(key, "reason") == 0 && why->field[0] != '\0') {
+        return why->field;
+    }
+    return why->code == ERROR_INTERNAL ? "start_failed" : error_code_name(why->code);
+}
+
 static int write_failure(struct job *job, const char *text, const struct error *why)
 {
     struct api *api = job->api;
@@ -32,8 +43,8 @@ static int write_failure(struct job *job, const char *text, const struct error *
     if (r >= 0 && is_refusal(why->code)) {
         r = store_sandbox_bury(api->store, job->sandbox_id, now, &err);
     } else if (r >= 0) {
-        r = store_sandbox_set_state(api->store, job->sandbox_id, SANDBOX_ERROR,
-                                    error_code_name(why->code), why->message, &err);
+        r = store_sandbox_set_state(api->store, job->sandbox_id, SANDBOX_ERROR, reason_of(why),
+                                    why->message, &err);
         if (r == 0) {
             r = store_sandbox_drop_pending(api->store, job->sandbox_id, &err);
         }

@@ -36,9 +36,9 @@ enum error_code {
 
 struct error {
     enum error_code code;
-    int errnum;        /* positive errno */
-    bool shows_errno;  /* errnum is the guest's: details.errno names it */
-    char field[64];    /* details.field, .resource, .state or .limit, by code; "" if none */
+    int errnum;       /* positive errno */
+    bool shows_errno; /* errnum is the guest's: details.errno names it */
+    char field[64];   /* details.field, .resource, .state, .limit or .reason, by code; "" if none */
     char message[320]; /* one sentence, no newline, valid for users */
 };
 

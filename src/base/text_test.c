@@ -33,7 +33,8 @@ static void test_every_code_has_a_name_and_a_status(void **state)
     assert_true(error_code_is_retryable(ERROR_RATE_LIMITED));
     assert_false(error_code_is_retryable(ERROR_CONFLICT));
     assert_string_equal(error_code_detail_key(ERROR_NOT_FOUND), "resource");
-    assert_null(error_code_detail_key(ERROR_INTERNAL));
+    assert_string_equal(error_code_detail_key(ERROR_INTERNAL), "reason");
+    assert_null(error_code_detail_key(ERROR_STORAGE_FULL));
 }
 
 static void test_error_is_filled_and_wrapped(void **state)

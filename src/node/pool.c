@@ -367,7 +367,7 @@ void pool_entry_failed(struct pool_entry *entry, const char *code, const char *m
     entry_drop(entry);
     (void)error_set_code(&err,
                          strcmp(code, "storage_full") == 0 ? ERROR_STORAGE_FULL : ERROR_INTERNAL,
-                         NULL, "the VM could not be started: %.60s: %.220s", code, message);
+                         code, "the VM could not be started: %.60s: %.220s", code, message);
     request_answer(request, NULL, &err);
 }
 

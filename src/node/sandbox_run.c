@@ -99,15 +99,22 @@ check_sizes(const struct sandbox_info *i, const struct template_info *t, struct 
 
 /* ---- the end of a creation ---- */
 
-void sandbox_fail_create(struct sandbox *sb, enum error_code code, const char *message)
+/* `reason`: the code that an error of its record would have; "": none. */
+static void
+fail_create(struct sandbox *sb, enum error_code code, const char *reason, const char *message)
 {
     if (sb->info.state != SANDBOX_STATE_CREATING || sb->failed) {
         return;
     }
     sb->failed = true;
-    (void)error_set_code(&sb->fail_err, code, NULL, "%s", message);
+    (void)error_set_code(&sb->fail_err, code, reason, "%s", message);
     log_warning("create_failed", "sandbox=%s error=%s", sb->info.id, LOG_STR(message));
     sandbox_begin_delete(sb);
+}
+
+void sandbox_fail_create(struct sandbox *sb, enum error_code code, const char *message)
+{
+    fail_create(sb, code, "", message);
 }
 
 static enum error_code code_of_end(const char *code)
@@ -149,7 +156,7 @@ static void on_vm_end(void *arg, struct vm *vm, const char *code, const char *me
         }
         (void)snprintf(text, sizeof(text), "the sandbox could not start: %s: %s", code, message);
         sandbox_lose_vm(sb, vm);
-        sandbox_fail_create(sb, code_of_end(code), text);
+        fail_create(sb, code_of_end(code), code, text);
         return;
     }
     (void)snprintf(sb->info.reason_code, sizeof(sb->info.reason_code), "%s", code);
@@ -338,7 +345,7 @@ static void on_vm(void *arg, struct vm *vm, bool counted, const struct error *er
     sb->request = NULL;
     sb->counted = counted;
     if (err != NULL) {
-        sandbox_fail_create(sb, err->code, err->message);
+        fail_create(sb, err->code, err->field, err->message);
         return;
     }
     take_vm(sb, vm);
