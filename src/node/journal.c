@@ -22,7 +22,7 @@ static json_t *pack_info(const struct sandbox_info *i)
     }
     return json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i,"
-        " s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b, s:s}",
+        " s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b, s:I, s:s}",
         "format", JOURNAL_FORMAT, "id", i->id, "state", sandbox_state_name(i->state), "reason_code",
         i->reason_code, "reason_message", i->reason_message, "template", i->template_name,
         "template_version", i->template_version, "hostname", i->hostname, "user", i->user, "vcpus",
@@ -32,7 +32,7 @@ static json_t *pack_info(const struct sandbox_info *i)
         (json_int_t)i->paused_at_ms, "paused_total_ms", (json_int_t)i->paused_total_ms,
         "identity_epoch", (json_int_t)i->identity_epoch, "identity_done", (int)i->identity_done,
         "identity_confirmed_at_ms", (json_int_t)i->identity_confirmed_at_ms, "asleep",
-        (int)i->asleep, "machine_id", machine_id);
+        (int)i->asleep, "capture_id", (json_int_t)i->capture_id, "machine_id", machine_id);
 }
 
 int journal_write(int dir_fd, const struct journal *journal)
@@ -128,7 +128,8 @@ static bool parse_sleep(const json_t *root, struct sandbox_info *i)
         }
         i->machine_id[n] = (uint8_t)(high << 4U | low);
     }
-    return true;
+    return json_object_get(root, "capture_id") == NULL ||
+           json_field_u64(root, "capture_id", INT64_MAX, &i->capture_id);
 }
 
 static bool parse_info(const json_t *root, struct sandbox_info *i)

@@ -115,6 +115,7 @@ static void test_sleep_is_kept(void **state)
 
     in.info.state = SANDBOX_STATE_SUSPENDED;
     in.info.asleep = true;
+    in.info.capture_id = INT64_MAX;
     for (size_t i = 0; i < sizeof(in.info.machine_id); i++) {
         in.info.machine_id[i] = (uint8_t)(i * 17);
     }
@@ -122,6 +123,7 @@ static void test_sleep_is_kept(void **state)
     assert_int_equal(journal_read(p->fd, &out), 0);
     assert_int_equal(out.info.state, SANDBOX_STATE_SUSPENDED);
     assert_true(out.info.asleep);
+    assert_true(out.info.capture_id == INT64_MAX);
     assert_memory_equal(out.info.machine_id, in.info.machine_id, sizeof(in.info.machine_id));
 }
 

@@ -87,6 +87,7 @@ struct sandbox_info {
     int64_t identity_confirmed_at_ms;
     uint8_t machine_id[16]; /* all zero: none given yet */
     bool asleep;            /* its memory is in `suspended/`, and nowhere else that counts */
+    uint64_t capture_id;    /* while `suspending`: of the `suspended/` to come; 0: none */
     char user[64];          /* the template's default user */
 };
 
@@ -191,8 +192,7 @@ void sandbox_touch(struct sandbox *sb);
 struct json_t *sandbox_env(const struct sandbox *sb);
 /* Merges {"A": "1", "B": null} and stores env.json. invalid_request over the limits. */
 int sandbox_merge_env(struct sandbox *sb, struct json_t *changes, struct error *err) _must_check_;
-/* Directory `<data_dir>/volume/sandboxes/<id>` (open while the record exists; mode 0700); make
- * `sessions/` below it. Borrowed. */
+/* Directory `<data_dir>/volume/sandboxes/<id>` (mode 0700; `sessions/` is below it). Borrowed. */
 int sandbox_dir_fd(const struct sandbox *sb);
 /* Calls fn once with the last 64 KiB of the guest's console, or with an error. */
 typedef void (*sandbox_console_fn)(void *arg, const struct buf *text, const struct error *err);

@@ -28,6 +28,7 @@ struct sandbox_capture {
     struct snapshot_facts facts;
     struct snapshot_source source;
     struct snapshot_sizes sizes;
+    uint64_t id; /* of a suspend */
     bool was_paused;
     bool stopped;
     bool busy; /* a worker has it */

@@ -55,8 +55,7 @@ static void on_stopped_again(void *arg, struct vm *vm)
 
     (void)vm;
     if (sb->info.state == SANDBOX_STATE_PAUSING) {
-        sandbox_begin_rest(sb);
-        enter(sb, SANDBOX_STATE_PAUSED);
+        enter(sb, SANDBOX_STATE_PAUSED); /* it rests since its silence */
     }
 }
 

@@ -75,8 +75,8 @@ void sandbox_end_job(struct sandbox *sb)
     sb->jobs--;
     if (sb->remove_wanted) {
         remove_files(sb);
-    } else if (sb->jobs == 0 && sb->when_idle != NULL) {
-        TAKE(sb->when_idle)(sb);
+    } else {
+        sandbox_tell_idle(sb);
     }
 }
 

@@ -88,6 +88,13 @@ void sandbox_end_rest(struct sandbox *sb)
     sb->info.paused_at_ms = 0;
 }
 
+void sandbox_tell_idle(struct sandbox *sb)
+{
+    if (sb->jobs == 0 && !sb->settling && sb->when_idle != NULL) {
+        TAKE(sb->when_idle)(sb);
+    }
+}
+
 int sandbox_refuse(const struct sandbox *sb, const char *verb, struct error *err)
 {
     const char *state = sandbox_state_name(sb->info.state);
@@ -292,9 +299,10 @@ static void on_checked(void *arg, struct vm *vm)
         sandbox_continue(sb, on_awake); /* it was woken meanwhile */
     } else if (sb->stop_wanted) {
         vm_stop(vm, on_stopped, sb);
-    } else if (sb->info.state != SANDBOX_STATE_PAUSED && stopped) {
-        vm_cont(vm, NULL, NULL);
+    } else if (sb->info.state != SANDBOX_STATE_PAUSED && stopped && !sb->greet_wanted) {
+        vm_cont(vm, NULL, NULL); /* one that wants a greeting stays, or continues with that */
     }
+    sandbox_tell_idle(sb);
 }
 
 void sandbox_settle_adopted(struct sandbox *sb)

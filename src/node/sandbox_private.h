@@ -56,7 +56,7 @@ struct sandbox {
     bool await_reap;        /* found at the start: what it left behind is being reaped */
     bool remove_wanted;
     unsigned int jobs;                     /* workers are at work in its directory */
-    void (*when_idle)(struct sandbox *sb); /* once, when there are none */
+    void (*when_idle)(struct sandbox *sb); /* once, when there are none and it is not settling */
     struct sandbox_capture *capture;       /* while it is suspending */
     struct sandbox_resume *resume;         /* while it wakes from there */
     struct sandbox_restore *restore;       /* while a checkpoint is put into its directory */
@@ -115,6 +115,8 @@ void sandbox_continue_rest(struct sandbox *sb);
 /* failed_precondition; "a sandbox that is STATE cannot VERB". */
 int sandbox_refuse(const struct sandbox *sb, const char *verb, struct error *err);
 int sandbox_fail_journal(struct error *err, int r);
+/* Calls when_idle, if no worker is in its directory and it has settled. */
+void sandbox_tell_idle(struct sandbox *sb);
 /* A paused one continues; `done` comes when it has the right time. */
 void sandbox_continue(struct sandbox *sb, void (*done)(void *arg, int result));
 /* sandbox_suspend.c */
@@ -124,8 +126,11 @@ void sandbox_free_suspend(struct sandbox *sb);
 void sandbox_lose_capture(struct sandbox *sb);
 /* What a snapshot of it is bound to here and now. */
 void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f);
-/* Whether `suspended/` is whole. */
+/* Whether `suspended/` is whole, and what its journal's `suspending` was to make. */
 bool sandbox_has_snapshot(const struct sandbox *sb);
+/* Before `suspending` is written down: what is left under that name is gone, and info.capture_id
+ * names what will be there. */
+int sandbox_name_capture(struct sandbox *sb, struct error *err) _must_check_;
 /* An adopted one: its memory is on disk. */
 void sandbox_adopt_suspended(struct sandbox *sb);
 /* An adopted one that runs: what a suspend or wake left is removed. */

@@ -42,6 +42,7 @@ struct sandbox_restore {
     char suspended[SNAPSHOT_PATH_SIZE];
     char ram[SNAPSHOT_PATH_SIZE];
     uint64_t reserve_mib;
+    uint64_t id; /* of what it makes in place of a VM; 0: none */
     struct snapshot_facts facts;
     int result;
     struct error err;
@@ -111,6 +112,11 @@ static void work_restore(void *arg)
     if (m->result == 0) {
         (void)snprintf(path, sizeof(path), "%.460s.new/sessions", m->into);
         m->result = sessions_copy(m->sessions, path, m->sb->info.id, &m->err);
+    }
+    if (m->result == 0 && m->id != 0) {
+        r = snapshot_tag(m->into, m->id);
+        m->result =
+            r < 0 ? error_set(&m->err, -r, "the copy cannot be named: %s", strerror(-r)) : 0;
     }
     if (m->result < 0) {
         (void)snapshot_remove(m->into);
@@ -311,6 +317,21 @@ static int refuse(const struct sandbox *sb,
     return r;
 }
 
+static int enter(struct sandbox *sb, struct sandbox_restore *m, struct error *err)
+{
+    int r = 0;
+
+    if (!m->replaces) {
+        r = sandbox_name_capture(sb, err);
+        m->id = sb->info.capture_id;
+    }
+    if (r < 0) {
+        return r;
+    }
+    r = sandbox_enter(sb, m->replaces ? SANDBOX_STATE_WAKING : SANDBOX_STATE_SUSPENDING);
+    return r < 0 ? sandbox_fail_journal(err, r) : 0;
+}
+
 int sandbox_rollback(
     struct sandbox *sb, const char *checkpoint_id, sandbox_wait_fn fn, void *arg, struct error *err)
 {
@@ -326,16 +347,13 @@ int sandbox_rollback(
         checkpoint_release(ck);
         return error_set(err, ENOMEM, "no memory");
     }
-    r = sandbox_enter(sb, sb->restore->replaces ? SANDBOX_STATE_WAKING : SANDBOX_STATE_SUSPENDING);
+    r = enter(sb, sb->restore, err);
     if (r < 0) {
         free_restore(TAKE(sb->restore));
-        return sandbox_fail_journal(err, r);
+        return r;
     }
-    if (sb->jobs > 0) {
-        sb->when_idle = start_rollback; /* what the last change left is still being removed */
-    } else {
-        start_rollback(sb);
-    }
+    sb->when_idle = start_rollback; /* what the last change left may still be being removed */
+    sandbox_tell_idle(sb);
     r = sandbox_add_waiter(sb->node, sb, WAITER_ROLLED_BACK, fn, arg);
     return r < 0 ? error_set(err, -r, "out of memory") : 0;
 }

@@ -152,6 +152,7 @@ static void finish(struct sandbox *sb)
 
     sandbox_end_rest(sb);
     sb->info.asleep = false;
+    sb->info.capture_id = 0;
     sandbox_touch(sb);
     if (sb->info.running_at_ms == 0) {
         sb->info.running_at_ms = clock_real_ms();
@@ -422,6 +423,7 @@ int sandbox_resume_admitted(struct sandbox *sb, struct error *err)
     if (sb->resume == NULL) {
         return error_set(err, ENOMEM, "no memory");
     }
+    sb->change_err = (struct error){0};
     sandbox_set_reason(sb, &(struct sandbox_reason){"", ""});
     r = sandbox_enter(sb, SANDBOX_STATE_WAKING);
     if (r < 0) {

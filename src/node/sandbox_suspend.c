@@ -1,9 +1,10 @@
 /* Suspending: memory, devices and disk are written down, and the VM goes.
  *
  *   journal    steps behind it                                    after a restart
- *   suspending SILENCE that freezes and syncs; output of          `suspended/` is whole: suspended,
- *              processes and the disk to stable storage; stop;    the VM is reaped. Else made to
- *              save; capture into `suspended.new`; rename         run again, if the VM lives
+ *   suspending SILENCE that freezes and syncs; output of          `suspended/` is whole and has the
+ *              processes and the disk to stable storage; stop;    record's `capture_id`: suspended,
+ *              save; capture into `suspended.new`; rename         the VM is reaped. Else made to
+ *                                                                 run again, if the VM lives
  *   suspended  the VM ends, its disk goes                         suspended
  *   waking     sandbox_resume.c, from here                        suspended, the new VM is reaped
  *   running    `suspended/` is removed                            runs; removed then
@@ -22,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "io/loop.h"
 #include "node/agent.h"
@@ -41,7 +43,7 @@ bool sandbox_has_snapshot(const struct sandbox *sb)
     char path[SNAPSHOT_PATH_SIZE];
 
     sandbox_suspended_path(sb, path, sizeof(path));
-    return snapshot_exists(path);
+    return snapshot_exists(path) && snapshot_has_tag(path, sb->info.capture_id);
 }
 
 void sandbox_capture_free(struct sandbox_capture *c)
@@ -281,6 +283,14 @@ static void work_capture(void *arg)
     }
     c->captured_ms = clock_monotonic_ms();
     if (c->result == 0 && c->checkpoint == NULL) {
+        int r = snapshot_tag(c->dir, c->id);
+
+        c->result =
+            r < 0 ? error_set_code(&c->err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL,
+                                   NULL, "the snapshot cannot be named: %s", strerror(-r))
+                  : 0;
+    }
+    if (c->result == 0 && c->checkpoint == NULL) {
         c->result = snapshot_commit(c->dir, &c->facts, &c->sizes, &c->err);
     }
 }
@@ -362,9 +372,7 @@ static void on_stopped(void *arg, struct vm *vm)
     c->stopped = true;
     c->stopped_ms = clock_monotonic_ms();
     c->info.created_at_ms = clock_real_ms();
-    if (c->checkpoint != NULL) {
-        sandbox_begin_rest(sb);
-    }
+    c->info.paused_total_ms = sandbox_paused_ms(sb);
     if (c->disk_only) {
         submit_capture(sb);
         return;
@@ -477,6 +485,7 @@ static void on_silent(void *arg, int result)
 
             checkpoint_fail(TAKE(sb->capture->checkpoint), &err);
             free_capture(sb);
+            sandbox_end_rest(sb);
             sandbox_checkpoint_go_on(sb, was_paused);
             return;
         }
@@ -496,8 +505,10 @@ static void on_silent(void *arg, int result)
     sandbox_submit(sb, work_ready, done_ready, sb->capture);
 }
 
+/* Its processes stand still from some moment of this on. */
 static void silence(struct sandbox *sb)
 {
+    sandbox_begin_rest(sb);
     agent_silence(vm_agent(sb->vm), AGENT_SILENCE_FREEZE | AGENT_SILENCE_SYNC, CAPTURE_ANSWER_MS,
                   on_silent, sb);
 }
@@ -566,13 +577,30 @@ static void start(struct sandbox *sb)
     }
 }
 
+/* What the last one left is still being removed, or the VMM has yet to say where it is. */
 void sandbox_capture_start(struct sandbox *sb)
 {
-    if (sb->jobs > 0) {
-        sb->when_idle = start; /* what the last one left is still being removed */
-    } else {
-        start(sb);
+    sb->when_idle = start;
+    sandbox_tell_idle(sb);
+}
+
+int sandbox_name_capture(struct sandbox *sb, struct error *err)
+{
+    char path[SNAPSHOT_PATH_SIZE];
+    int r;
+
+    sandbox_suspended_path(sb, path, sizeof(path));
+    r = snapshot_disown(path);
+    if (r < 0) {
+        return error_set(err, -r, "an earlier snapshot of it cannot be put aside: %s",
+                         strerror(-r));
     }
+    r = random_bytes(&sb->info.capture_id, sizeof(sb->info.capture_id));
+    if (r < 0) {
+        return error_set(err, -r, "no random bytes for the snapshot's name");
+    }
+    sb->info.capture_id = sb->info.capture_id >> 1U | 1U; /* as JSON has it, and not zero */
+    return 0;
 }
 
 static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct error *err)
@@ -583,10 +611,18 @@ static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct
     if (!node_is_ready(sb->node)) {
         return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
     }
+    r = sandbox_name_capture(sb, err);
+    if (r < 0) {
+        sb->info = before;
+        return r;
+    }
     sb->capture = sandbox_capture_new(sb);
     if (sb->capture == NULL) {
+        sb->info = before;
         return error_set(err, ENOMEM, "no memory");
     }
+    sb->capture->id = sb->info.capture_id;
+    sb->change_err = (struct error){0};
     sandbox_set_reason(sb, reason);
     r = sandbox_enter(sb, SANDBOX_STATE_SUSPENDING);
     if (r < 0) {

@@ -236,21 +236,35 @@ static int remove_part(const char *dir, const char *suffix)
     return dir_remove_tree(AT_FDCWD, path);
 }
 
+/* More than one, so that what cannot be removed keeps nothing in place. */
+static const char *const old_suffixes[] = {".old", ".old1", ".old2", ".old3"};
+
+#define OLD_COUNT (sizeof(old_suffixes) / sizeof(old_suffixes[0]))
+
 int snapshot_disown(const char *dir)
 {
     char old[SNAPSHOT_PATH_SIZE];
+    int r = 0;
 
-    (void)snprintf(old, sizeof(old), "%.470s.old", dir);
-    return rename(dir, old) < 0 && errno != ENOENT ? -errno : 0;
+    for (size_t i = 0; i < OLD_COUNT; i++) {
+        (void)snprintf(old, sizeof(old), "%.470s%s", dir, old_suffixes[i]);
+        r = rename(dir, old) < 0 && errno != ENOENT ? -errno : 0;
+        if (r != -ENOTEMPTY && r != -EEXIST) {
+            break;
+        }
+    }
+    return r;
 }
 
 bool snapshot_has_parts(const char *dir)
 {
-    static const char *const suffixes[] = {"", ".new", ".old"};
     char path[SNAPSHOT_PATH_SIZE];
 
-    for (size_t i = 0; i < 3; i++) {
-        (void)snprintf(path, sizeof(path), "%.470s%s", dir, suffixes[i]);
+    for (size_t i = 0; i < OLD_COUNT + 2; i++) {
+        (void)snprintf(path, sizeof(path), "%.470s%s", dir,
+                       i == 0   ? ""
+                       : i == 1 ? ".new"
+                                : old_suffixes[i - 2]);
         if (access(path, F_OK) == 0) {
             return true;
         }
@@ -261,13 +275,10 @@ bool snapshot_has_parts(const char *dir)
 /* The name goes first: what is left of an interrupted removal is no snapshot. */
 int snapshot_remove(const char *dir)
 {
-    int r = remove_part(dir, ".old");
+    int r = snapshot_disown(dir);
 
-    if (r == 0) {
-        r = snapshot_disown(dir);
-    }
-    if (r == 0) {
-        r = remove_part(dir, ".old");
+    for (size_t i = 0; r == 0 && i < OLD_COUNT; i++) {
+        r = remove_part(dir, old_suffixes[i]);
     }
     return r == 0 ? remove_part(dir, ".new") : r;
 }

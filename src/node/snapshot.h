@@ -85,13 +85,16 @@ int snapshot_copy(const char *from, const char *into, uint64_t reserve_mib, stru
 int snapshot_settle(const char *dir) _must_check_;
 /* Removes it, whole or half-made. 0 or -errno. */
 int snapshot_remove(const char *dir) _must_check_;
-/* Takes its name away, so that it is none any more; one system call, no worker needed. 0 or -errno.
- */
+/* Takes its name away, so that it is none any more; no worker needed, and none in the way. 0, also
+ * when there is none, or -errno. */
 int snapshot_disown(const char *dir) _must_check_;
 /* Whether anything of one is there, whole or not. */
 bool snapshot_has_parts(const char *dir);
 /* Whether a complete one is there. */
 bool snapshot_exists(const char *dir);
+/* Names the capture that makes `<dir>.new`, not zero; goes with none of its copies. 0 or -errno. */
+int snapshot_tag(const char *dir, uint64_t tag) _must_check_;
+bool snapshot_has_tag(const char *dir, uint64_t tag);
 
 /* Reads and checks everything but the bytes of the disk and the base. failed_precondition (state
  * "environment") names the part of the environment that differs. */

@@ -288,6 +288,48 @@ static void test_what_was_interrupted_goes(void **state)
     assert_false(snapshot_has_parts(f->dir));
 }
 
+/* What could not be removed keeps no later one in its place. */
+static void test_remains_keep_nothing_in_place(void **state)
+{
+    static const char *const remains[] = {".old", ".old1", ".old2"};
+    struct fixture *f = *state;
+    char path[PATH_SIZE + 16];
+
+    make(f);
+    for (size_t i = 0; i < 3; i++) {
+        (void)snprintf(path, sizeof(path), "%s%s/memory", f->dir, remains[i]);
+        assert_int_equal(dir_make_all(AT_FDCWD, path, 0700), 0);
+    }
+    assert_int_equal(snapshot_disown(f->dir), 0);
+    assert_false(snapshot_exists(f->dir));
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(snapshot_disown(f->dir), 0); /* there is none */
+    assert_true(snapshot_has_parts(f->dir));
+    assert_int_equal(snapshot_remove(f->dir), 0);
+    assert_false(snapshot_has_parts(f->dir));
+}
+
+static void test_a_tag_tells_captures_apart(void **state)
+{
+    struct fixture *f = *state;
+    struct snapshot_sizes sizes;
+    char copy[PATH_SIZE];
+
+    assert_int_equal(capture(f, 0, &sizes, NULL), 0);
+    assert_int_equal(snapshot_tag(f->dir, 0x123456789abcdefU), 0);
+    assert_false(snapshot_has_tag(f->dir, 0x123456789abcdefU)); /* not whole yet */
+    assert_int_equal(snapshot_commit(f->dir, &facts, &sizes, NULL), 0);
+    assert_true(snapshot_has_tag(f->dir, 0x123456789abcdefU));
+    assert_false(snapshot_has_tag(f->dir, 0x123456789abcdeeU));
+    assert_int_equal(snapshot_check(f->dir, &facts, NULL), 0);
+    (void)snprintf(copy, sizeof(copy), "%.64s/copy", f->rig.dir);
+    assert_int_equal(snapshot_copy(f->dir, copy, 0, NULL), 0);
+    assert_int_equal(snapshot_settle(copy), 0);
+    assert_false(snapshot_has_tag(copy, 0x123456789abcdefU));
+    make(f);
+    assert_false(snapshot_has_tag(f->dir, 0));
+}
+
 /* All of it, of which nothing but the disk is new; either may go. */
 static void test_a_copy_stands_alone(void **state)
 {
@@ -374,6 +416,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_damage_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_was_interrupted_goes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_remains_keep_nothing_in_place, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_tag_tells_captures_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_copy_stands_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_cold_one_is_a_disk, set_up, tear_down),
     };

@@ -263,9 +263,7 @@ static void on_process_exit(void *arg, pid_t pid, int wait_status)
         explain_exit(vm, wait_status);
         loop_timer_stop(vm->timer);
         loop_timer_stop(vm->command_timer);
-        vm->command = NULL;
-        vm->saved = NULL;
-        vm->ready = NULL;
+        vm_forget_commands(vm);
         report_end(vm);
     }
     begin_cleanup(vm);
@@ -276,9 +274,7 @@ void vm_end(struct vm *vm, void (*gone)(void *arg), void *gone_arg)
     vm->owner = (struct vm_owner){NULL};
     vm->gone = gone;
     vm->gone_arg = gone_arg;
-    vm->command = NULL;
-    vm->saved = NULL;
-    vm->ready = NULL;
+    vm_forget_commands(vm);
     if (vm->console_done != NULL) {
         vm_fn done = TAKE(vm->console_done);
 
@@ -320,9 +316,7 @@ void vm_fail(struct vm *vm, const char *code, const char *message)
     (void)snprintf(vm->end_message, sizeof(vm->end_message), "%s", message);
     loop_timer_stop(vm->timer);
     loop_timer_stop(vm->command_timer);
-    vm->command = NULL;
-    vm->saved = NULL;
-    vm->ready = NULL;
+    vm_forget_commands(vm);
     if (vm->control_alive) {
         vm_read_console(vm, kill_after_console, NULL);
     } else {
@@ -383,6 +377,7 @@ static void on_control_ready(void *arg)
     if (ready != NULL) {
         ready(vm->ready_arg, vm);
     }
+    vm_next_command(vm);
 }
 
 static bool console_shows_panic(const struct vm *vm)
@@ -408,6 +403,7 @@ static void on_control_event(void *arg, enum runtime_event event, const char *me
 
     if (event == RUNTIME_EVENT_FAILED) {
         vm->control_alive = false;
+        vm->control_lost = true;
         if (vm->console_done != NULL) {
             vm_fn done = TAKE(vm->console_done);
 

@@ -74,7 +74,8 @@ void vm_abandon(struct vm *vm);
 /* Frees an abandoned one, when the loop is gone. */
 void vm_forget(struct vm *vm);
 
-/* Commands; one at a time. */
+/* Commands; one at a time. Stop, continue and check wait for an earlier one, and for the
+ * connection of an adopted VM. */
 void vm_load(struct vm *vm, int state_fd, vm_fn done, void *arg);
 /* A save that fails is no end: done hears why. The descriptor is open for writing only. */
 void vm_save(struct vm *vm, int state_fd, vm_result_fn done, void *arg);

@@ -17,12 +17,19 @@
 #define COMMAND_TIMEOUT_MS 20000
 #define CONSOLE_TIMEOUT_MS 1000
 
+/* The end of one command; the owner may have ended the VM from inside. */
+static void end_command(struct vm *vm)
+{
+    loop_timer_stop(vm->command_timer);
+    vm->commanding = false;
+}
+
 static void on_command(void *arg, const struct error *err)
 {
     struct vm *vm = arg;
     vm_fn done = TAKE(vm->command);
 
-    loop_timer_stop(vm->command_timer);
+    end_command(vm);
     if (err != NULL) {
         /* EPIPE: the connection broke, most likely because the VMM ended; its event follows. */
         if (vm->control_alive && err->errnum != EPIPE) {
@@ -33,13 +40,73 @@ static void on_command(void *arg, const struct error *err)
     if (done != NULL) {
         done(vm->command_arg, vm);
     }
+    vm_next_command(vm);
 }
 
-static bool begin_command(struct vm *vm, vm_fn done, void *arg)
+static bool is_over(const struct vm *vm)
 {
-    if (vm->state >= VM_STATE_FAILING || !vm->control_alive) {
-        return false; /* on_end is on its way */
+    return vm->state >= VM_STATE_FAILING || vm->control_lost; /* on_end is on its way */
+}
+
+static void give(struct vm *vm, const struct vm_command *command)
+{
+    vm->commanding = true;
+    vm->command = command->done;
+    vm->command_arg = command->arg;
+    loop_timer_start(vm->command_timer, COMMAND_TIMEOUT_MS);
+    command->run(vm);
+}
+
+void vm_next_command(struct vm *vm)
+{
+    struct vm_command next;
+
+    if (is_over(vm) || vm->commanding || !vm->control_alive || vm->waiting_count == 0) {
+        return;
     }
+    next = vm->waiting[0];
+    vm->waiting_count--;
+    for (unsigned int i = 0; i < vm->waiting_count; i++) {
+        vm->waiting[i] = vm->waiting[i + 1];
+    }
+    give(vm, &next);
+}
+
+void vm_forget_commands(struct vm *vm)
+{
+    vm->command = NULL;
+    vm->saved = NULL;
+    vm->ready = NULL;
+    vm->waiting_count = 0;
+}
+
+/* Answers come in the order of the commands, each to its own. */
+static void command(struct vm *vm, void (*run)(struct vm *vm), vm_fn done, void *arg)
+{
+    if (is_over(vm)) {
+        return;
+    }
+    if (vm->waiting_count == VM_COMMANDS_MAX) {
+        vm_fail(vm, "start_failed", "the VMM has not answered any of many commands");
+        return;
+    }
+    vm->waiting[vm->waiting_count++] = (struct vm_command){run, done, arg};
+    vm_next_command(vm);
+}
+
+/* What uses the caller's descriptor cannot wait; nobody asks for it with another one under way. */
+static bool command_now(struct vm *vm, vm_fn done, void *arg)
+{
+    if (is_over(vm)) {
+        return false;
+    }
+    if (!vm->control_alive || vm->commanding || vm->waiting_count > 0) {
+        vm_fail(vm, "start_failed",
+                vm->control_alive ? "the VMM is busy with another command"
+                                  : "the VMM is not connected");
+        return false;
+    }
+    vm->commanding = true;
     vm->command = done;
     vm->command_arg = arg;
     loop_timer_start(vm->command_timer, COMMAND_TIMEOUT_MS);
@@ -63,7 +130,7 @@ static void on_checked(void *arg, enum runtime_status status, const struct error
 
 void vm_load(struct vm *vm, int state_fd, vm_fn done, void *arg)
 {
-    if (begin_command(vm, done, arg)) {
+    if (command_now(vm, done, arg)) {
         vm_set_state(vm, VM_STATE_STOPPED);
         vm->node->parts->runtime.ops->load(vm->control, state_fd, on_command, vm);
     }
@@ -74,35 +141,42 @@ static void on_saved(void *arg, const struct error *err)
     struct vm *vm = arg;
     vm_result_fn done = TAKE(vm->saved);
 
-    loop_timer_stop(vm->command_timer);
+    end_command(vm);
     if (done != NULL && (err == NULL || err->errnum != EPIPE)) { /* EPIPE: its end follows */
         done(vm->saved_arg, vm, err);
     }
+    vm_next_command(vm);
 }
 
 void vm_save(struct vm *vm, int state_fd, vm_result_fn done, void *arg)
 {
-    if (begin_command(vm, NULL, NULL)) {
+    if (command_now(vm, NULL, NULL)) {
         vm->saved = done;
         vm->saved_arg = arg;
         vm->node->parts->runtime.ops->save(vm->control, state_fd, on_saved, vm);
     }
 }
 
+static void run_cont(struct vm *vm)
+{
+    vm_set_state(vm, VM_STATE_RUNNING);
+    vm->node->parts->runtime.ops->cont(vm->control, on_command, vm);
+}
+
 void vm_cont(struct vm *vm, vm_fn done, void *arg)
 {
-    if (begin_command(vm, done, arg)) {
-        vm_set_state(vm, VM_STATE_RUNNING);
-        vm->node->parts->runtime.ops->cont(vm->control, on_command, vm);
-    }
+    command(vm, run_cont, done, arg);
+}
+
+static void run_stop(struct vm *vm)
+{
+    vm_set_state(vm, VM_STATE_STOPPED);
+    vm->node->parts->runtime.ops->stop(vm->control, on_command, vm);
 }
 
 void vm_stop(struct vm *vm, vm_fn done, void *arg)
 {
-    if (begin_command(vm, done, arg)) {
-        vm_set_state(vm, VM_STATE_STOPPED);
-        vm->node->parts->runtime.ops->stop(vm->control, on_command, vm);
-    }
+    command(vm, run_stop, done, arg);
 }
 
 void vm_resize_disk(struct vm *vm, uint64_t bytes, vm_fn done, void *arg)
@@ -113,16 +187,19 @@ void vm_resize_disk(struct vm *vm, uint64_t bytes, vm_fn done, void *arg)
         vm_fail(vm, err.code == ERROR_STORAGE_FULL ? "storage_full" : "start_failed", err.message);
         return;
     }
-    if (begin_command(vm, done, arg)) {
+    if (command_now(vm, done, arg)) {
         vm->node->parts->runtime.ops->resize_disk(vm->control, bytes, on_command, vm);
     }
 }
 
+static void run_check(struct vm *vm)
+{
+    vm->node->parts->runtime.ops->check(vm->control, on_checked, vm);
+}
+
 void vm_check(struct vm *vm, vm_fn done, void *arg)
 {
-    if (begin_command(vm, done, arg)) {
-        vm->node->parts->runtime.ops->check(vm->control, on_checked, vm);
-    }
+    command(vm, run_check, done, arg);
 }
 
 static void on_console_text(void *arg, const struct buf *text, const struct error *err)

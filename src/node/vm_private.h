@@ -7,6 +7,7 @@
 #include "node/vm.h"
 
 #define VM_CONSOLE_BYTES 65536U
+#define VM_COMMANDS_MAX  4U /* that wait for an earlier one, or for the connection */
 
 enum vm_state {
     VM_STATE_STARTING,
@@ -15,6 +16,12 @@ enum vm_state {
     VM_STATE_RUNNING,
     VM_STATE_FAILING, /* a reason is known; the console is read or the process is killed */
     VM_STATE_ENDING,  /* cleaning up */
+};
+
+struct vm_command {
+    void (*run)(struct vm *vm);
+    vm_fn done;
+    void *arg;
 };
 
 struct vm {
@@ -34,6 +41,7 @@ struct vm {
     bool abandoned;
     struct runtime_vm *control;
     bool control_alive;
+    bool control_lost; /* it was alive, or will never be: the end follows */
     struct agent *agent;
     struct buf console;
     char disk_path[VM_PATH_SIZE];
@@ -45,8 +53,11 @@ struct vm {
     void *owner_arg;
     vm_fn ready;
     void *ready_arg;
+    bool commanding; /* one was given and has not been answered */
     vm_fn command;
     void *command_arg;
+    struct vm_command waiting[VM_COMMANDS_MAX];
+    unsigned int waiting_count;
     vm_result_fn saved;
     void *saved_arg;
     struct loop_timer *command_timer;
@@ -68,6 +79,11 @@ void vm_cleanup_job(struct vm *vm);
 int vm_set_paths(struct vm *vm, struct error *err);
 /* Connects control and agent, watches the process. 0 or -errno with err. */
 int vm_attach(struct vm *vm, struct error *err);
+/* vm_command.c */
+/* Gives the first command that waits, if it can. */
+void vm_next_command(struct vm *vm);
+/* Nobody hears of their answers any more. */
+void vm_forget_commands(struct vm *vm);
 /* vm.c */
 void vm_set_state(struct vm *vm, enum vm_state state);
 void vm_on_started(struct vm *vm, int result, const struct error *err);

@@ -314,6 +314,28 @@ class TestRestarts:
         poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
         assert is_row(counted(node, sandbox, session))
 
+    def test_an_earlier_snapshot_never_comes_back(self, node, sandboxes):
+        """kill -9 early in a suspend, with what the last one made still there: it runs, with all that it did since."""
+        sandbox = sandboxes()
+        folder = node.folder(sandbox)
+        node.suspend(sandbox)
+        aside = folder.parent.parent / "aside"
+        subprocess.run(["cp", "-al", str(folder / "suspended"), str(aside)], check=True)
+        node.wake(sandbox)
+        poll.until(lambda: not (folder / "suspended").exists(), 30, "the snapshot is removed")
+        node.output(sandbox, "echo since > /home/user/file; sync")
+        node.kill(signal.SIGKILL)
+        journal = json.loads((folder / "journal.json").read_text())
+        assert journal["state"] == "running" and journal["asleep"] is False
+        (folder / "journal.json").write_text(json.dumps(dict(journal, state="suspending", capture_id=12345)))
+        aside.rename(folder / "suspended")
+        node.start()
+        poll.until(lambda: node.state(sandbox) == "running", 60, "it runs", every=0.05)
+        assert node.output(sandbox, "cat /home/user/file") == "since\n"
+        assert node.suspend(sandbox)["state"] == "suspended"
+        node.wake(sandbox)
+        assert node.output(sandbox, "cat /home/user/file") == "since\n"
+
     @pytest.mark.parametrize("verb, step", [("suspend", step) for step in (
         "suspending", "begun", "captured", "written", "whole", "suspended", "released")] + [
             ("wake", step) for step in ("waking", "spawned", "moved", "running", "removed")])

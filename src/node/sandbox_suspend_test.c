@@ -1,0 +1,635 @@
+/* Suspending against a fake VM, a fake agent, a fake worker and fake snapshots: what is done in
+ * which order, and what a failure, a deletion or the VM's end at each step leaves. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "io/loop.h"
+#include "node/agent.h"
+#include "node/node_private.h"
+#include "node/sandbox_capture.h"
+#include "node/vm.h"
+
+struct vm {
+    struct world *world;
+    bool stopped;
+    vm_fn done;
+    vm_result_fn saved;
+    void *arg;
+};
+
+struct world {
+    struct node node;
+    struct node_parts parts;
+    struct runtime_ops ops;
+    struct sandbox sb;
+    struct vm vm;
+    char dir[64];
+    char log[400]; /* what was done, one word each */
+    int journal_error;
+    uint64_t written_id; /* in the journal */
+    agent_done_fn agent_done;
+    void *agent_arg;
+    loop_fn work;
+    loop_fn done;
+    void *job;
+    bool has_snapshot; /* `suspended/` */
+    uint64_t tag;      /* its */
+    int disown_error;
+    int commit_error;
+};
+
+static struct world *the_world; /* for the fakes that are told of nothing */
+
+static void note(struct world *w, const char *word)
+{
+    size_t n = strlen(w->log);
+
+    (void)snprintf(&w->log[n], sizeof(w->log) - n, "%s%s", n == 0 ? "" : " ", word);
+}
+
+static void expect(struct world *w, const char *log, enum sandbox_state state)
+{
+    assert_string_equal(w->log, log);
+    assert_int_equal(w->sb.info.state, state);
+    w->log[0] = '\0';
+}
+
+/* ---- fakes: the record ---- */
+
+const char *sandbox_state_name(enum sandbox_state state)
+{
+    static const char *const names[] = {"creating",   "running",   "pausing",  "paused", "waking",
+                                        "suspending", "suspended", "deleting", "error",  "deleted"};
+
+    return names[state];
+}
+
+int sandbox_write_journal(struct sandbox *sb)
+{
+    struct world *w = the_world;
+    char word[32];
+
+    (void)snprintf(word, sizeof(word), "%s:%s", w->journal_error == 0 ? "journal" : "fails",
+                   sandbox_state_name(sb->info.state));
+    note(w, word);
+    if (w->journal_error == 0) {
+        w->written_id = sb->info.capture_id;
+    }
+    return w->journal_error;
+}
+
+int sandbox_write_journal_as(struct sandbox *sb, enum sandbox_state state)
+{
+    enum sandbox_state before = sb->info.state;
+    int r;
+
+    sb->info.state = state;
+    r = sandbox_write_journal(sb);
+    sb->info.state = before;
+    return r;
+}
+
+void sandbox_set_state(struct sandbox *sb, enum sandbox_state state)
+{
+    sb->info.state = state;
+}
+
+void sandbox_touch(struct sandbox *sb)
+{
+    (void)sb;
+}
+
+void sandbox_dir_path(const struct sandbox *sb, const char *file, char *out, size_t size)
+{
+    (void)sb;
+    (void)snprintf(out, size, "%s/%s", the_world->dir, file);
+}
+
+int sandbox_add_waiter(
+    struct node *node, struct sandbox *sb, enum waiter_kind kind, sandbox_wait_fn fn, void *arg)
+{
+    (void)node;
+    (void)sb;
+    (void)kind;
+    (void)fn;
+    (void)arg;
+    return 0;
+}
+
+int sandbox_begin_resume(struct sandbox *sb, struct error *err)
+{
+    (void)sb;
+    return error_set(err, EIO, "not here");
+}
+
+void sandbox_free_resume(struct sandbox *sb)
+{
+    (void)sb;
+}
+
+void sandbox_sync_record(int dir_fd)
+{
+    (void)dir_fd;
+}
+
+void sandbox_save_console(struct sandbox *sb)
+{
+    (void)sb;
+}
+
+void sandbox_sleep_agent(struct sandbox *sb)
+{
+    (void)sb;
+    note(the_world, "sleep");
+}
+
+void sandbox_end_vm(struct sandbox *sb, struct vm *vm)
+{
+    (void)sb;
+    note(vm->world, "end");
+}
+
+void sandbox_end_job(struct sandbox *sb)
+{
+    sb->jobs--;
+    sandbox_tell_idle(sb);
+}
+
+bool node_is_ready(const struct node *node)
+{
+    (void)node;
+    return true;
+}
+
+/* ---- fakes: workers and snapshots ---- */
+
+int loop_submit(struct loop *loop, loop_fn work, loop_fn done, void *arg, bool background)
+{
+    struct world *w = the_world;
+
+    (void)loop;
+    (void)background;
+    assert_null(w->work);
+    w->work = work;
+    w->done = done;
+    w->job = arg;
+    return 0;
+}
+
+bool snapshot_exists(const char *dir)
+{
+    (void)dir;
+    return the_world->has_snapshot;
+}
+
+bool snapshot_has_parts(const char *dir)
+{
+    (void)dir;
+    return the_world->has_snapshot;
+}
+
+bool snapshot_has_tag(const char *dir, uint64_t tag)
+{
+    (void)dir;
+    return tag != 0 && the_world->tag == tag;
+}
+
+int snapshot_tag(const char *dir, uint64_t tag)
+{
+    (void)dir;
+    note(the_world, "tag");
+    the_world->tag = tag;
+    return 0;
+}
+
+int snapshot_disown(const char *dir)
+{
+    (void)dir;
+    if (the_world->disown_error == 0) {
+        the_world->has_snapshot = false;
+    }
+    return the_world->disown_error;
+}
+
+int snapshot_remove(const char *dir)
+{
+    return snapshot_disown(dir);
+}
+
+int snapshot_begin(const char *dir, struct error *err)
+{
+    (void)dir;
+    (void)err;
+    note(the_world, "begin");
+    return 0;
+}
+
+int snapshot_capture(const char *dir,
+                     const struct snapshot_facts *facts,
+                     const struct snapshot_source *source,
+                     struct snapshot_sizes *ret,
+                     struct error *err)
+{
+    (void)dir;
+    (void)facts;
+    (void)source;
+    (void)ret;
+    (void)err;
+    note(the_world, "capture");
+    return 0;
+}
+
+int snapshot_capture_cold(const char *dir,
+                          const struct snapshot_source *source,
+                          struct snapshot_sizes *ret,
+                          struct error *err)
+{
+    (void)dir;
+    (void)source;
+    (void)ret;
+    return error_set(err, EIO, "not here");
+}
+
+int snapshot_commit(const char *dir,
+                    const struct snapshot_facts *facts,
+                    const struct snapshot_sizes *sizes,
+                    struct error *err)
+{
+    (void)dir;
+    (void)facts;
+    (void)sizes;
+    note(the_world, "commit");
+    if (the_world->commit_error < 0) {
+        return error_set_code(err, ERROR_STORAGE_FULL, NULL, "full");
+    }
+    the_world->has_snapshot = true;
+    return 0;
+}
+
+void checkpoint_fail(struct checkpoint *ck, const struct error *err)
+{
+    (void)ck;
+    (void)err;
+}
+
+int sandbox_checkpoint_prepare(struct sandbox_capture *c)
+{
+    (void)c;
+    return 0;
+}
+
+void sandbox_checkpoint_captured(struct sandbox *sb)
+{
+    (void)sb;
+}
+
+void sandbox_checkpoint_resume(struct sandbox *sb, bool stopped, bool was_paused)
+{
+    (void)sb;
+    (void)stopped;
+    (void)was_paused;
+}
+
+void sandbox_checkpoint_go_on(struct sandbox *sb, bool was_paused)
+{
+    (void)sb;
+    (void)was_paused;
+}
+
+/* ---- fakes: the VM and its agent ---- */
+
+struct agent *vm_agent(const struct vm *vm)
+{
+    return (struct agent *)(uintptr_t)vm;
+}
+
+static void command(struct vm *vm, const char *word, vm_fn done, void *arg)
+{
+    note(vm->world, word);
+    vm->done = done;
+    vm->arg = arg;
+}
+
+void vm_stop(struct vm *vm, vm_fn done, void *arg)
+{
+    vm->stopped = true;
+    command(vm, "stop", done, arg);
+}
+
+void vm_cont(struct vm *vm, vm_fn done, void *arg)
+{
+    vm->stopped = false;
+    command(vm, "cont", done, arg);
+}
+
+void vm_check(struct vm *vm, vm_fn done, void *arg)
+{
+    command(vm, "check", done, arg);
+}
+
+bool vm_is_stopped(const struct vm *vm)
+{
+    return vm->stopped;
+}
+
+void vm_save(struct vm *vm, int state_fd, vm_result_fn done, void *arg)
+{
+    (void)state_fd;
+    command(vm, "save", NULL, arg);
+    vm->saved = done;
+}
+
+void vm_read_console(struct vm *vm, vm_fn done, void *arg)
+{
+    done(arg, vm);
+}
+
+void vm_set_deadline(struct vm *vm, int64_t timeout_ms, const char *code, const char *message)
+{
+    (void)vm;
+    (void)timeout_ms;
+    (void)code;
+    (void)message;
+}
+
+int vm_open_process(const struct vm *vm)
+{
+    (void)vm;
+    return open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static void ask(struct agent *agent, const char *word, agent_done_fn done, void *arg)
+{
+    struct world *w = ((struct vm *)(uintptr_t)agent)->world;
+
+    note(w, word);
+    w->agent_done = done;
+    w->agent_arg = arg;
+}
+
+void agent_silence(
+    struct agent *agent, uint8_t flags, int64_t deadline_ms, agent_done_fn done, void *arg)
+{
+    assert_int_equal(flags, AGENT_SILENCE_FREEZE | AGENT_SILENCE_SYNC);
+    assert_true(deadline_ms > 0);
+    ask(agent, "SILENCE", done, arg);
+}
+
+void agent_wake(struct agent *agent, int64_t deadline_ms, agent_done_fn done, void *arg)
+{
+    assert_true(deadline_ms > 0);
+    ask(agent, "WAKE", done, arg);
+}
+
+void agent_begin(
+    struct agent *agent, bool known_silent, int64_t deadline_ms, agent_done_fn done, void *arg)
+{
+    (void)known_silent;
+    (void)deadline_ms;
+    ask(agent, "HELLO", done, arg);
+}
+
+void agent_expect_wake(struct agent *agent)
+{
+    (void)agent;
+}
+
+bool agent_takes_time(const struct agent *agent)
+{
+    (void)agent;
+    return true;
+}
+
+/* ---- the other side's answers ---- */
+
+static void answer_agent(struct world *w, int result)
+{
+    agent_done_fn done = w->agent_done;
+
+    assert_non_null(done);
+    w->agent_done = NULL;
+    done(w->agent_arg, result);
+}
+
+static void answer_vm(struct world *w)
+{
+    vm_fn done = w->vm.done;
+    vm_result_fn saved = w->vm.saved;
+
+    w->vm.done = NULL;
+    w->vm.saved = NULL;
+    if (saved != NULL) {
+        saved(w->vm.arg, &w->vm, NULL);
+    } else if (done != NULL) {
+        done(w->vm.arg, &w->vm);
+    }
+}
+
+/* The worker does what it was given. */
+static void work(struct world *w)
+{
+    loop_fn job = w->work;
+
+    assert_non_null(job);
+    w->work = NULL;
+    job(w->job);
+    w->done(w->job);
+}
+
+static bool maps_ram(const struct runtime *rt)
+{
+    (void)rt;
+    return true;
+}
+
+static void begin(struct world *w, enum sandbox_state state)
+{
+    char path[96];
+
+    memset(w, 0, sizeof(*w));
+    the_world = w;
+    (void)snprintf(w->dir, sizeof(w->dir), "/tmp/suspend-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    (void)snprintf(path, sizeof(path), "%s/disk.img", w->dir);
+    assert_int_equal(file_write_atomic(AT_FDCWD, path, span_of_str("a disk"), 0600, false), 0);
+    (void)snprintf(path, sizeof(path), "%s/ram", w->dir);
+    assert_int_equal(file_write_atomic(AT_FDCWD, path, span_of_str("a base"), 0600, false), 0);
+    w->ops.maps_ram_file = maps_ram;
+    w->parts.runtime.ops = &w->ops;
+    w->node.parts = &w->parts;
+    w->sb.node = &w->node;
+    w->sb.dir_fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    w->sb.vm = &w->vm;
+    w->sb.info.state = state;
+    w->vm.world = w;
+    w->vm.stopped = state == SANDBOX_STATE_PAUSED;
+}
+
+static void end(struct world *w)
+{
+    sandbox_free_suspend(&w->sb);
+    (void)close(w->sb.dir_fd);
+    assert_int_equal(dir_remove_tree(AT_FDCWD, w->dir), 0);
+}
+
+static int suspend(struct world *w, struct error *err)
+{
+    return sandbox_suspend(&w->sb, &(struct sandbox_reason){"idle_timeout", "why"}, NULL, NULL,
+                           err);
+}
+
+/* Up to the capture, which a worker has then. */
+static void suspend_to_the_capture(struct world *w)
+{
+    assert_int_equal(suspend(w, NULL), 0);
+    answer_agent(w, 0);
+    work(w);
+    answer_vm(w);
+    answer_vm(w);
+    expect(w, "journal:suspending SILENCE begin stop save", SANDBOX_STATE_SUSPENDING);
+}
+
+/* ---- tests ---- */
+
+static void test_each_step_is_written_before_it_is_taken(void **state)
+{
+    struct world w;
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    w.sb.change_err.code = ERROR_STORAGE_FULL; /* of an attempt before */
+    suspend_to_the_capture(&w);
+    assert_string_equal(w.sb.change_err.message, "");
+    assert_int_equal(w.sb.change_err.code, (struct error){0}.code);
+    work(&w);
+    expect(&w, "capture tag commit journal:suspended sleep end", SANDBOX_STATE_SUSPENDING);
+    assert_true(w.sb.info.asleep);
+    assert_null(w.sb.vm);
+    assert_null(w.sb.capture);
+    work(&w);
+    expect(&w, "", SANDBOX_STATE_SUSPENDED);
+    end(&w);
+}
+
+/* What an earlier wake has not removed yet must never pass for what is to come. */
+static void test_an_earlier_snapshot_does_not_count(void **state)
+{
+    struct world w;
+    struct error err = {0};
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    w.has_snapshot = true;
+    w.tag = w.sb.info.capture_id = 7;
+    w.disown_error = -EIO;
+    assert_true(suspend(&w, &err) < 0);
+    assert_non_null(strstr(err.message, "earlier snapshot"));
+    expect(&w, "", SANDBOX_STATE_RUNNING);
+
+    w.disown_error = 0;
+    assert_int_equal(suspend(&w, &err), 0);
+    expect(&w, "journal:suspending SILENCE", SANDBOX_STATE_SUSPENDING);
+    assert_false(w.has_snapshot);
+    assert_true(w.written_id != 0 && w.written_id != 7);
+    w.has_snapshot = true; /* it came back with a power cut */
+    assert_false(sandbox_has_snapshot(&w.sb));
+    w.has_snapshot = false;
+    answer_agent(&w, 0);
+    work(&w);
+    answer_vm(&w);
+    answer_vm(&w);
+    work(&w);
+    assert_true(w.tag == w.written_id);
+    assert_true(sandbox_has_snapshot(&w.sb));
+    end(&w);
+}
+
+/* From the silence on, so that limits of time do not run out in it. */
+static void test_the_time_of_a_capture_is_paused(void **state)
+{
+    struct world w;
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    assert_int_equal(suspend(&w, NULL), 0);
+    assert_true(w.sb.info.paused_at_ms != 0);
+    w.sb.paused_since_ms -= 70000;
+    answer_agent(&w, 0);
+    work(&w);
+    answer_vm(&w);
+    answer_vm(&w);
+    w.commit_error = -ENOSPC;
+    work(&w);
+    assert_in_range(sandbox_paused_ms(&w.sb), 70000, 75000);
+    answer_agent(&w, 0); /* WAKE */
+    expect(&w,
+           "journal:suspending SILENCE begin stop save capture tag commit WAKE cont "
+           "journal:running",
+           SANDBOX_STATE_RUNNING);
+    assert_int_equal(w.sb.info.paused_at_ms, 0);
+    assert_in_range(w.sb.info.paused_total_ms, 70000, 75000);
+    assert_int_equal(w.sb.change_err.code, ERROR_STORAGE_FULL);
+    end(&w);
+
+    begin(&w, SANDBOX_STATE_RUNNING);
+    assert_int_equal(suspend(&w, NULL), 0);
+    w.sb.paused_since_ms -= 70000;
+    answer_agent(&w, EBUSY);
+    expect(&w, "journal:suspending SILENCE journal:running", SANDBOX_STATE_RUNNING);
+    assert_in_range(w.sb.info.paused_total_ms, 70000, 75000);
+    end(&w);
+}
+
+/* After a restart of this program. */
+static void test_it_waits_for_what_the_vmm_says(void **state)
+{
+    struct world w;
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    w.sb.settling = true;
+    assert_int_equal(suspend(&w, NULL), 0); /* before the VMM is connected */
+    expect(&w, "journal:suspending", SANDBOX_STATE_SUSPENDING);
+    sandbox_settle_adopted(&w.sb);
+    expect(&w, "check", SANDBOX_STATE_SUSPENDING);
+    answer_vm(&w);
+    expect(&w, "SILENCE", SANDBOX_STATE_SUSPENDING);
+    end(&w);
+
+    begin(&w, SANDBOX_STATE_PAUSED);
+    w.sb.settling = true;
+    w.sb.greet_wanted = true;
+    sandbox_settle_adopted(&w.sb);
+    assert_int_equal(suspend(&w, NULL), 0);
+    expect(&w, "check journal:suspending", SANDBOX_STATE_SUSPENDING);
+    answer_vm(&w);
+    expect(&w, "HELLO cont", SANDBOX_STATE_SUSPENDING);
+    answer_agent(&w, 0);
+    answer_agent(&w, 0);
+    expect(&w, "WAKE SILENCE", SANDBOX_STATE_SUSPENDING);
+    end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_step_is_written_before_it_is_taken),
+        cmocka_unit_test(test_an_earlier_snapshot_does_not_count),
+        cmocka_unit_test(test_the_time_of_a_capture_is_paused),
+        cmocka_unit_test(test_it_waits_for_what_the_vmm_says),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
