@@ -27,6 +27,7 @@
 #define CONNECT_TRIES    500
 #define CONNECT_PAUSE_MS 10
 #define BEGIN_MS         20000
+#define RESTING_LOOK_MS  50
 
 struct waiter {
     struct list link;
@@ -223,8 +224,7 @@ int64_t sandbox_paused_ms(const struct sandbox *sb)
 
 int64_t sandbox_timer_delay(const struct sandbox *sb, int64_t left_ms)
 {
-    (void)sb;
-    return left_ms;
+    return sandbox_is_resting(sb) && left_ms < RESTING_LOOK_MS ? RESTING_LOOK_MS : left_ms;
 }
 
 struct changed {

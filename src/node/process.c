@@ -258,8 +258,9 @@ static void on_timer(void *arg)
     struct process *p = arg;
     int64_t left = time_left_ms(p);
 
-    if (left > 0) {
-        loop_timer_start(p->timer, sandbox_timer_delay(p->table->sandbox, left));
+    /* One that rests cannot answer, and how long it did is known at the end. */
+    if (left > 0 || sandbox_is_resting(p->table->sandbox)) {
+        loop_timer_start(p->timer, sandbox_timer_delay(p->table->sandbox, left < 0 ? 0 : left));
         return;
     }
     if (p->exit_held) {

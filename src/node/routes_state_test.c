@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "node/routes_rig.h"
 
 static void
@@ -99,11 +100,43 @@ static void test_unknown_and_failed_sandboxes(void **state)
     }
 }
 
+static bool is_timed_out(const struct fixture *f, const struct started *p)
+{
+    _cleanup_answer_ struct answer a = {0};
+
+    fixture_ask(f, p, "GET", "", NULL, &a);
+    assert_int_equal(a.status, 200);
+    return json_is_true(json_object_get(a.json, "timed_out"));
+}
+
+/* What cannot answer is not late: its limits are looked at again when it runs. */
+static void test_limits_of_time_wait_for_the_wake(void **state)
+{
+    const struct fixture *f = *state;
+    struct started p;
+    int64_t until;
+
+    fixture_start(f, "\"shell\": \"sleep 60\", \"timeout_seconds\": 0.3, \"on_timeout\": \"leave\"",
+                  &p);
+    expect_state(f, "pause", NULL, "paused", "");
+    until = clock_monotonic_ms() + 600;
+    while (clock_monotonic_ms() < until) {
+        assert_false(is_timed_out(f, &p));
+    }
+    expect_state(f, "wake", NULL, "running", "");
+    until = clock_monotonic_ms() + 30000;
+    while (!is_timed_out(f, &p)) {
+        assert_true(clock_monotonic_ms() < until);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_answers_and_reason, fixture_set_up, fixture_tear_down),
         cmocka_unit_test_setup_teardown(test_bad_bodies_change_nothing, fixture_set_up,
+                                        fixture_tear_down),
+        cmocka_unit_test_setup_teardown(test_limits_of_time_wait_for_the_wake, fixture_set_up,
                                         fixture_tear_down),
         cmocka_unit_test_setup_teardown(test_unknown_and_failed_sandboxes, fixture_set_up,
                                         fixture_tear_down),
