@@ -136,7 +136,10 @@ int main(int argc, char **argv)
         listen_fd = listen_on(address);
     }
     if (argc > 4 && strcmp(argv[argc - 2], "--ready-fd") == 0) {
-        (void)!write((int)strtol(argv[argc - 1], NULL, 10), "+", 1);
+        int ready_fd = (int)strtol(argv[argc - 1], NULL, 10);
+
+        (void)!write(ready_fd, "+", 1);
+        (void)close(ready_fd);
     }
     for (;;) {
         struct pollfd fds[2] = {{.fd = signal_fd, .events = POLLIN},
