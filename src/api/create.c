@@ -6,6 +6,7 @@
 #include "api/api.h"
 #include "api/drain.h"
 #include "api/node_link.h"
+#include "api/store_checkpoint.h"
 #include "base/clock.h"
 
 void create_with_template(struct request *rq, const char *template_name, request_fn fn)
@@ -93,6 +94,61 @@ static int check_name(struct request *rq, const char *name, char other[ID_SIZE],
     return r;
 }
 
+/* Names of a JSON array that the record has not yet. */
+static int add_names(struct sandbox *s, const char *more, struct error *err)
+{
+    _cleanup_json_ json_t *names = json_loads(s->env_names, 0, NULL);
+    _cleanup_json_ json_t *added = json_loads(more, 0, NULL);
+    char *text;
+    json_t *name;
+    size_t i;
+
+    json_array_foreach(added, i, name) {
+        bool has = false;
+        json_t *known;
+        size_t k;
+
+        json_array_foreach(names, k, known) {
+            has = has || json_equal(known, name);
+        }
+        if (!has) {
+            (void)json_array_append(names, name);
+        }
+    }
+    text = names == NULL ? NULL : json_dumps(names, JSON_COMPACT);
+    if (text == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    free(s->env_names);
+    s->env_names = text;
+    return 0;
+}
+
+/* It stands in for template and sizes; its variables are the sandbox's too. */
+static int take_checkpoint(struct request *rq,
+                           const struct create_spec *spec,
+                           struct sandbox *s,
+                           struct error *err)
+{
+    _cleanup_checkpoint_ struct checkpoint c = {0};
+    int r = store_checkpoint_get(rq->api->store, spec->checkpoint_id, &c, err);
+
+    if (r < 0) {
+        return r;
+    }
+    if (r == 0 || c.state != CHECKPOINT_READY) {
+        return error_set_code(err, ERROR_NOT_FOUND, "checkpoint", "there is no checkpoint %s",
+                              spec->checkpoint_id);
+    }
+    memcpy(s->template_name, c.template_name, sizeof(s->template_name));
+    memcpy(s->template_version, c.template_version, sizeof(s->template_version));
+    memcpy(s->parent_id, c.sandbox_id, sizeof(s->parent_id));
+    s->vcpus = c.vcpus;
+    s->memory_mib = c.memory_mib;
+    s->disk_mib = c.disk_mib;
+    return add_names(s, c.env_names, err);
+}
+
 /* The names of an object as a JSON array. */
 static char *names_of(json_t *object)
 {
@@ -145,7 +201,8 @@ int create_prepare(struct request *rq,
     ret_other_id[0] = '\0';
     r = fill(rq, spec, &s, err);
     if (r == 0) {
-        r = choose_sizes(rq, spec, &s, err);
+        r = spec->checkpoint_id[0] != '\0' ? take_checkpoint(rq, spec, &s, err)
+                                           : choose_sizes(rq, spec, &s, err);
     }
     if (r == 0) {
         r = check_name(rq, spec->name, ret_other_id, err);
@@ -173,10 +230,15 @@ void create_fail(struct request *rq, const struct error *err, const char *other_
 
 json_t *create_node_body(const struct create_spec *spec, const struct sandbox *s)
 {
-    json_t *body =
-        json_pack("{s:s, s:I, s:I, s:I, s:s}", "template", s->template_name, "vcpus",
-                  (json_int_t)s->vcpus, "memory_mib", (json_int_t)s->memory_mib, "disk_mib",
-                  (json_int_t)s->disk_mib, "hostname", s->name[0] == '\0' ? s->id : s->name);
+    json_t *body;
+
+    if (spec->checkpoint_id[0] != '\0') {
+        return json_pack("{s:s, s:s, s:O*}", "checkpoint", spec->checkpoint_id, "hostname",
+                         s->name[0] == '\0' ? s->id : s->name, "env", spec->env);
+    }
+    body = json_pack("{s:s, s:I, s:I, s:I, s:s}", "template", s->template_name, "vcpus",
+                     (json_int_t)s->vcpus, "memory_mib", (json_int_t)s->memory_mib, "disk_mib",
+                     (json_int_t)s->disk_mib, "hostname", s->name[0] == '\0' ? s->id : s->name);
 
     if (s->template_version[0] != '\0') {
         (void)json_object_set_new(body, "template_version", json_string(s->template_version));

@@ -12,6 +12,7 @@ struct create_spec {
     const char *name; /* NULL: none; all borrowed from the body */
     char template_name[SANDBOX_NAME_SIZE];
     char template_version[ID_SIZE]; /* "": the current one */
+    char checkpoint_id[ID_SIZE];    /* instead of template and sizes; "": none */
     int64_t vcpus;                  /* 0: the template's, for all three */
     int64_t memory_mib;
     int64_t disk_mib;
@@ -20,6 +21,8 @@ struct create_spec {
     struct lifecycle_rules rules;
 };
 
+/* The same for a create that may name a checkpoint instead of a template. */
+void create_spec_read_any(struct json_fields *f, struct create_spec *ret_spec);
 /* Reads the fields of a create; the caller finishes f. Failures stick in f. */
 void create_spec_read(struct json_fields *f, struct create_spec *ret_spec);
 /* A `lifecycle` object, merged into *rules. Returns whether it had timeout_seconds. */

@@ -162,13 +162,9 @@ bool create_read_lifecycle(struct json_fields *f, struct lifecycle_rules *rules)
     return has;
 }
 
-void create_spec_read(struct json_fields *f, struct create_spec *ret_spec)
+static void read_spec(struct json_fields *f, struct create_spec *ret_spec)
 {
-    const char *template_name;
-
-    memset(ret_spec, 0, sizeof(*ret_spec));
-    json_fields_require(f, "template");
-    template_name = json_fields_string(f, "template", 1, 128, NULL);
+    const char *template_name = json_fields_string(f, "template", 1, 128, NULL);
     if (template_name != NULL && !read_template(template_name, ret_spec)) {
         json_fields_fail(f, "template",
                          "must be the name of a template, or NAME@VERSION, got %.80s",
@@ -192,4 +188,39 @@ void create_spec_read(struct json_fields *f, struct create_spec *ret_spec)
     create_check_metadata(f, ret_spec->metadata, false);
     ret_spec->rules = create_default_rules();
     (void)create_read_lifecycle(f, &ret_spec->rules);
+}
+
+void create_spec_read(struct json_fields *f, struct create_spec *ret_spec)
+{
+    memset(ret_spec, 0, sizeof(*ret_spec));
+    json_fields_require(f, "template");
+    read_spec(f, ret_spec);
+}
+
+void create_spec_read_any(struct json_fields *f, struct create_spec *ret_spec)
+{
+    const char *id;
+
+    if (!json_fields_has(f, "checkpoint_id") || json_fields_is_null(f, "checkpoint_id")) {
+        json_fields_skip(f, "checkpoint_id");
+        create_spec_read(f, ret_spec);
+        return;
+    }
+    memset(ret_spec, 0, sizeof(*ret_spec));
+    id = json_fields_string(f, "checkpoint_id", 1, ID_LENGTH, NULL);
+    if (id != NULL && !id_is_valid(id, "ck")) {
+        json_fields_fail(f, "checkpoint_id", "is no checkpoint id: %.40s", id);
+    } else if (id != NULL) {
+        (void)snprintf(ret_spec->checkpoint_id, sizeof(ret_spec->checkpoint_id), "%s", id);
+    }
+    read_spec(f, ret_spec);
+    if (ret_spec->template_name[0] != '\0') {
+        json_fields_fail(f, "template", "cannot be chosen with a checkpoint");
+    } else if (ret_spec->vcpus != 0 || ret_spec->memory_mib != 0 || ret_spec->disk_mib != 0) {
+        json_fields_fail(f,
+                         ret_spec->vcpus != 0        ? "vcpus"
+                         : ret_spec->memory_mib != 0 ? "memory_mib"
+                                                     : "disk_mib",
+                         "cannot be chosen with a checkpoint");
+    }
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "api/fake_control.h"
 #include "api/fake_files.h"
 #include "api/fake_tcp.h"
 #include "base/buf.h"
@@ -40,21 +41,6 @@ struct fake {
     int changes; /* on their way */
 };
 
-struct control {
-    int delay_ms;
-    char fail[64];
-    bool die_in_put;
-    bool die_in_answer;
-    bool lose_answer; /* a command runs, but 503 is said of it */
-    bool lose;
-    bool not_ready;
-    int delete_delay_ms;
-    bool delete_fail;
-    int change_delay_ms; /* of a pause, suspend or wake */
-    char change_fail[64];
-    bool is_settling; /* it was restarted, and its sandboxes are not yet at rest */
-};
-
 /* One exchange and what is to be done with it later. */
 struct later {
     struct fake *fake;
@@ -68,53 +54,6 @@ struct later {
     uint64_t taken;
     bool gone;
 };
-
-static void control_read(const struct fake *fake, struct control *c)
-{
-    _cleanup_buf_ struct buf text = buf_make(4096);
-    struct span rest;
-
-    memset(c, 0, sizeof(*c));
-    if (file_read(AT_FDCWD, fake->control_path, 4096, &text) < 0) {
-        return;
-    }
-    rest = buf_span(&text);
-    while (rest.n > 0) {
-        struct span line = span_head(rest, span_find(rest, 0, '\n'));
-        size_t blank = span_find(line, 0, ' ');
-        struct span key = span_head(line, blank);
-        struct span value = span_skip(line, blank + 1);
-        uint64_t number = 0;
-
-        rest = span_skip(rest, line.n + 1);
-        (void)span_parse_u64(value, 1000000, &number);
-        if (span_equals_str(key, "delay_ms")) {
-            c->delay_ms = (int)number;
-        } else if (span_equals_str(key, "fail")) {
-            (void)span_copy_str(value, c->fail, sizeof(c->fail));
-        } else if (span_equals_str(key, "die_in_put")) {
-            c->die_in_put = number != 0;
-        } else if (span_equals_str(key, "die_in_answer")) {
-            c->die_in_answer = number != 0;
-        } else if (span_equals_str(key, "lose_answer")) {
-            c->lose_answer = number != 0;
-        } else if (span_equals_str(key, "lose")) {
-            c->lose = number != 0;
-        } else if (span_equals_str(key, "not_ready")) {
-            c->not_ready = number != 0;
-        } else if (span_equals_str(key, "delete_delay_ms")) {
-            c->delete_delay_ms = (int)number;
-        } else if (span_equals_str(key, "change_delay_ms")) {
-            c->change_delay_ms = (int)number;
-        } else if (span_equals_str(key, "change_fail")) {
-            (void)span_copy_str(value, c->change_fail, sizeof(c->change_fail));
-        } else if (span_equals_str(key, "settling")) {
-            c->is_settling = number != 0;
-        } else if (span_equals_str(key, "delete_fail")) {
-            c->delete_fail = number != 0;
-        }
-    }
-}
 
 /* ---- answers ---- */
 
@@ -316,7 +255,7 @@ static void finish_put(void *arg)
         (void)json_object_set_new(answer, "run",
                                   run_result(s, json_object_get(later->body, "run")));
     }
-    control_read(later->fake, &c);
+    control_read(later->fake->control_path, &c);
     if (c.lose) {
         lose(later, s, answer);
         return;
@@ -337,7 +276,7 @@ on_put(void *arg, struct http_exchange *exchange, struct span body, const struct
         respond_error(exchange, "invalid_request", "body");
         return;
     }
-    control_read(fake, &c);
+    control_read(fake->control_path, &c);
     if (c.fail[0] != '\0') {
         respond_error(exchange, c.fail,
                       strcmp(c.fail, "invalid_request") == 0 ? "run.argv"
@@ -354,6 +293,13 @@ on_put(void *arg, struct http_exchange *exchange, struct span body, const struct
         memcpy(s->id, later->id, ID_SIZE);
         (void)snprintf(s->state, sizeof(s->state), "creating");
         s->spec = json_incref(later->body);
+        if (json_object_get(s->spec, "checkpoint") != NULL) { /* all of them are alike */
+            _cleanup_json_ json_t *facts =
+                json_pack("{s:s, s:i, s:i, s:i}", "template", "base", "vcpus", 1, "memory_mib",
+                          1024, "disk_mib", 4096);
+
+            (void)json_object_update(s->spec, facts);
+        }
         s->processes = json_object();
         s->created = clock_real_ms();
         list_append(&fake->sandboxes, &s->link);
@@ -384,7 +330,7 @@ static void finish_run(void *arg)
     struct fake_sandbox *s = find(later->fake, later->id);
     struct control c;
 
-    control_read(later->fake, &c);
+    control_read(later->fake->control_path, &c);
     if (s == NULL) {
         respond_error(later->exchange, "not_found", "sandbox");
         return;
@@ -653,7 +599,7 @@ on_change(void *arg, struct http_exchange *exchange, struct span body, const str
     (void)exchange;
     (void)problem;
     (void)json_answer_parse(body, &later->body, &err);
-    control_read(later->fake, &c);
+    control_read(later->fake->control_path, &c);
     if (c.is_settling) {
         refuse_change(later, "failed_precondition", "waking");
         return;
@@ -667,11 +613,52 @@ on_change(void *arg, struct http_exchange *exchange, struct span body, const str
     after(later, c.change_delay_ms, finish_change);
 }
 
+static void finish_checkpoint(void *arg)
+{
+    struct later *later = arg;
+    const json_t *memory = json_object_get(later->body, "memory");
+
+    respond(later->exchange, 200,
+            json_pack("{s:s, s:b, s:i}", "id", later->id, "memory", json_is_true(memory),
+                      "size_bytes", 4711));
+}
+
+static void on_checkpoint(void *arg,
+                          struct http_exchange *exchange,
+                          struct span body,
+                          const struct error *problem)
+{
+    struct later *later = arg;
+    struct control c;
+    struct error err;
+
+    (void)problem;
+    (void)json_answer_parse(body, &later->body, &err);
+    control_read(later->fake->control_path, &c);
+    if (c.is_settling) {
+        (void)error_set_code(&err, ERROR_FAILED_PRECONDITION, "waking", "not yet");
+        respond(exchange, 409, json_error_make(&err, "", NULL));
+    } else if (c.change_fail[0] != '\0') {
+        respond_error(exchange, c.change_fail, NULL);
+    } else {
+        after(later, c.change_delay_ms, finish_checkpoint);
+    }
+}
+
+static void serve_checkpoint(struct later *later, const char *method)
+{
+    if (strcmp(method, "PUT") == 0) {
+        http_exchange_collect_body(later->exchange, 65536, on_checkpoint, later);
+    } else {
+        respond(later->exchange, 200, json_object());
+    }
+}
+
 static void serve_delete(struct later *later)
 {
     struct control c;
 
-    control_read(later->fake, &c);
+    control_read(later->fake->control_path, &c);
     if (c.delete_fail) {
         respond_error(later->exchange, "internal", NULL);
         return;
@@ -693,7 +680,7 @@ static void serve_sandbox(struct later *later, const char *method, const char *r
     } else if (rest[0] == '\0') {
         respond(exchange, 200, describe(s, s->state));
     } else if (strcmp(rest, "/pause") == 0 || strcmp(rest, "/suspend") == 0 ||
-               strcmp(rest, "/wake") == 0) {
+               strcmp(rest, "/wake") == 0 || strcmp(rest, "/rollback") == 0) {
         http_exchange_collect_body(exchange, 65536, on_change, later);
     } else if (strcmp(rest, "/run") == 0 || strcmp(rest, "/commands") == 0) {
         http_exchange_collect_body(exchange, 1U << 26, on_run, later);
@@ -740,7 +727,7 @@ static void on_request(void *ctx, struct http_exchange *exchange)
     const char *path = http_exchange_path(exchange);
     struct control c;
 
-    control_read(fake, &c);
+    control_read(fake->control_path, &c);
     /* Into node.log: what space-api hands down is looked at by tests. */
     (void)fprintf(stderr, "%s %s?%s\n", method, path, http_exchange_query(exchange));
     if (serve_files(fake, exchange)) {
@@ -764,6 +751,9 @@ static void on_request(void *ctx, struct http_exchange *exchange)
                strlen(path) >= sizeof(PREFIX) - 1 + ID_LENGTH) {
         memcpy(later->id, &path[sizeof(PREFIX) - 1], ID_LENGTH);
         serve_sandbox(later, method, &path[sizeof(PREFIX) - 1 + ID_LENGTH]);
+    } else if (strncmp(path, "/n1/checkpoints/", 16) == 0) {
+        (void)snprintf(later->id, sizeof(later->id), "%.20s", &path[16]);
+        serve_checkpoint(later, method);
     } else {
         respond_error(exchange, "not_found", "route");
     }

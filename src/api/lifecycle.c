@@ -6,6 +6,7 @@
 #include "api/lifecycle_private.h"
 #include "api/node_link.h"
 #include "api/record_json.h"
+#include "api/store_checkpoint.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "io/http_client.h"
@@ -54,13 +55,16 @@ static bool is_change(const struct job *job)
 
 static bool is_late(const struct job *job)
 {
-    return (job->kind == JOB_CREATE || is_change(job)) && clock_monotonic_ms() >= job->give_up_ms;
+    return (job->kind == JOB_CREATE || is_change(job) || job_is_capture(job)) &&
+           clock_monotonic_ms() >= job->give_up_ms;
 }
 
 static void give_up(struct job *job)
 {
     if (job->kind == JOB_CREATE) {
         job_give_up_create(job);
+    } else if (job_is_capture(job)) {
+        job_give_up_capture(job);
     } else {
         job_give_up_change(job);
     }
@@ -192,11 +196,11 @@ lifecycle_end_of(const struct api *api, const char *sandbox_id, char ret_operati
     const struct job *last = job_find_last(api, sandbox_id);
 
     ret_operation_id[0] = '\0';
-    if (last == NULL || !is_change(last)) {
+    if (last == NULL || (!is_change(last) && last->kind != JOB_ROLLBACK)) {
         return LIFECYCLE_END_OTHER;
     }
     memcpy(ret_operation_id, last->operation_id, ID_SIZE);
-    if (last->kind == JOB_WAKE) {
+    if (last->kind == JOB_WAKE || last->kind == JOB_ROLLBACK) {
         return LIFECYCLE_END_RUNNING;
     }
     return last->kind == JOB_PAUSE ? LIFECYCLE_END_PAUSED : LIFECYCLE_END_SUSPENDED;
@@ -279,11 +283,15 @@ static void on_job_done(void *arg, struct http_call *call, const struct error *e
         job_on_create_done(job, call);
     } else if (is_change(job)) {
         job_on_change_done(job, call);
+    } else if (job_is_capture(job)) {
+        job_on_capture_done(job, call);
     } else if (http_call_status(call) != 200) {
         log_warning("delete", "sandbox=%s status=%d", job->sandbox_id, http_call_status(call));
         job_park(job);
     } else if (job->kind == JOB_DELETE) {
         finish_delete(job);
+    } else if (job->kind == JOB_DROP) {
+        job_finish_drop(job);
     } else {
         job_end(job);
     }
@@ -335,6 +343,27 @@ static void send_change(struct job *job)
     start_call(job, &request);
 }
 
+static void send_capture(struct job *job)
+{
+    _cleanup_free_ char *body = job_capture_body(job);
+    char target[80];
+    struct http_call_request request = {
+        .method = "POST", .target = target, .timeout_ms = CHANGE_CALL_MS};
+
+    if (body == NULL) {
+        job_park(job);
+        return;
+    }
+    if (job->kind == JOB_CHECKPOINT) {
+        request.method = "PUT";
+        (void)snprintf(target, sizeof(target), "/n1/checkpoints/%s", job->checkpoint_id);
+    } else {
+        (void)snprintf(target, sizeof(target), "/n1/sandboxes/%s/rollback", job->sandbox_id);
+    }
+    request.body = span_of_str(body);
+    start_call(job, &request);
+}
+
 void job_send(struct job *job, const char *body)
 {
     _cleanup_free_ char *kept = NULL;
@@ -349,7 +378,16 @@ void job_send(struct job *job, const char *body)
         }
         return;
     }
-    (void)snprintf(target, sizeof(target), "/n1/sandboxes/%s", job->sandbox_id);
+    if (job_is_capture(job)) {
+        if (job->is_begun) {
+            send_capture(job);
+        } else {
+            job_start_capture(job);
+        }
+        return;
+    }
+    (void)snprintf(target, sizeof(target), "/n1/%s/%s",
+                   job->kind == JOB_DROP ? "checkpoints" : "sandboxes", job->sandbox_id);
     request.timeout_ms = DELETE_TIMEOUT_MS;
     if (job->kind == JOB_CREATE) {
         body = create_body(job, body, &kept);
@@ -402,6 +440,9 @@ static int write_overtaken(struct api *api, const char *sandbox_id, struct error
             job->operation_id[0] != '\0') {
             r = store_operation_finish(api->store, job->operation_id, text, clock_real_ms(), err);
         }
+        if (r >= 0 && strcmp(job->sandbox_id, sandbox_id) == 0 && job->kind == JOB_CHECKPOINT) {
+            r = store_checkpoint_set_deleting(api->store, job->checkpoint_id, err);
+        }
     }
     return r < 0 ? r : 0;
 }
@@ -414,10 +455,16 @@ static void end_overtaken(struct api *api, const struct job *keep)
 
     memcpy(sandbox_id, keep->sandbox_id, sizeof(sandbox_id));
     while ((job = job_find(api, sandbox_id)) != NULL && job != keep) {
+        bool drops = job->kind == JOB_CHECKPOINT;
         char operation_id[ID_SIZE];
+        char checkpoint_id[ID_SIZE];
 
         memcpy(operation_id, job->operation_id, sizeof(operation_id));
+        memcpy(checkpoint_id, job->checkpoint_id, sizeof(checkpoint_id));
         job_free(job);
+        if (drops) {
+            lifecycle_drop_checkpoint(api, checkpoint_id);
+        }
         if (operation_id[0] != '\0') {
             operation_notify(api, operation_id);
         }
@@ -520,11 +567,10 @@ static void load_reason(struct job *job)
 static int load_operation(void *arg, const struct operation *o)
 {
     struct api *api = arg;
-    static const char *const kinds[] = {[JOB_CREATE] = "create",
-                                        [JOB_DELETE] = "delete",
-                                        [JOB_PAUSE] = "pause",
-                                        [JOB_SUSPEND] = "suspend",
-                                        [JOB_WAKE] = "wake"};
+    static const char *const kinds[] = {
+        [JOB_CREATE] = "create",    [JOB_DELETE] = "delete", [JOB_PAUSE] = "pause",
+        [JOB_SUSPEND] = "suspend",  [JOB_WAKE] = "wake",     [JOB_CHECKPOINT] = "checkpoint",
+        [JOB_ROLLBACK] = "rollback"};
     enum job_kind kind = JOB_CREATE;
     struct job *job;
 
@@ -538,6 +584,7 @@ static int load_operation(void *arg, const struct operation *o)
         return -ENOMEM;
     }
     job->is_begun = o->state == OPERATION_RUNNING;
+    memcpy(job->checkpoint_id, o->checkpoint_id, sizeof(job->checkpoint_id));
     if (job->is_begun && (kind == JOB_PAUSE || kind == JOB_SUSPEND)) {
         load_reason(job);
     }
@@ -563,6 +610,9 @@ int lifecycle_load(struct api *api, struct error *err)
 
     if (r == 0) {
         r = store_sandbox_each_living(api->store, load_sandbox, api, err);
+    }
+    if (r == 0) {
+        r = lifecycle_load_drops(api, err);
     }
     return r == -ENOMEM ? error_set(err, ENOMEM, "no memory") : r;
 }

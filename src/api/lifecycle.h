@@ -63,6 +63,24 @@ int lifecycle_change(struct api *api,
                      const struct change *change,
                      struct error *err) _must_check_;
 
+struct checkpoint;
+
+struct capture {
+    const char *operation_id;
+    const char *key_id;
+    const char *checkpoint_id;
+    const struct checkpoint *checkpoint; /* to be made; NULL: to roll back to checkpoint_id */
+};
+
+/* A checkpoint, or a rollback to one, with a new operation: begun, or put behind the jobs before
+ * it. Errors as of a change. */
+int lifecycle_capture(struct api *api,
+                      const struct sandbox *sandbox,
+                      const struct capture *capture,
+                      struct error *err) _must_check_;
+/* One that is `deleting` in the store is removed at the node, and then its record. */
+void lifecycle_drop_checkpoint(struct api *api, const char *checkpoint_id);
+
 /* What the last job of a sandbox leaves it as, and the operation of a change. */
 enum lifecycle_end {
     LIFECYCLE_END_OTHER, /* no job, or another one */

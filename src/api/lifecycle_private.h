@@ -20,6 +20,9 @@ enum job_kind {
     JOB_PAUSE,
     JOB_SUSPEND,
     JOB_WAKE,
+    JOB_CHECKPOINT,
+    JOB_ROLLBACK,
+    JOB_DROP, /* of a checkpoint, whose id is in sandbox_id */
 };
 
 struct job {
@@ -29,7 +32,8 @@ struct job {
     enum job_kind kind;
     char sandbox_id[ID_SIZE];
     char operation_id[ID_SIZE]; /* "" for none */
-    struct http_call *call;     /* NULL: parked, or waiting */
+    char checkpoint_id[ID_SIZE];
+    struct http_call *call; /* NULL: parked, or waiting */
     struct loop_timer *timer;
     int64_t delay_ms;
     int64_t give_up_ms; /* monotonic; not of a delete */
@@ -67,6 +71,16 @@ void job_start_change(struct job *job);
 void job_on_change_done(struct job *job, struct http_call *call);
 void job_give_up_change(struct job *job);
 const char *job_change_body(const struct job *job, struct buf *text);
+
+/* lifecycle_checkpoint.c: checkpoint and rollback; as above */
+bool job_is_capture(const struct job *job);
+void job_start_capture(struct job *job);
+void job_on_capture_done(struct job *job, struct http_call *call);
+void job_give_up_capture(struct job *job);
+/* Free it; NULL without memory, or when the record cannot be read. */
+char *job_capture_body(const struct job *job);
+void job_finish_drop(struct job *job);
+int lifecycle_load_drops(struct api *api, struct error *err) _must_check_;
 
 #define JOB_CREATE_TIMEOUT_MS 600000
 #define JOB_CHANGE_TIMEOUT_MS 300000

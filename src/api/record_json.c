@@ -56,12 +56,12 @@ static json_t *reason_json(const struct sandbox *s)
 json_t *sandbox_json(const struct sandbox *s)
 {
     return json_pack(
-        "{s:s, s:o, s:s, s:o, s:n, s:s, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+        "{s:s, s:o, s:s, s:o, s:o, s:s, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
         "s:s, s:o, s:s?}",
         "id", s->id, "name", text_json(s->name), "template", s->template_name, "template_version",
-        text_json(s->template_version), "parent_id", "state", sandbox_state_name(s->state),
-        "state_reason", reason_json(s), "vcpus", (json_int_t)s->vcpus, "memory_mib",
-        (json_int_t)s->memory_mib, "disk_mib", (json_int_t)s->disk_mib, "metadata",
+        text_json(s->template_version), "parent_id", text_json(s->parent_id), "state",
+        sandbox_state_name(s->state), "state_reason", reason_json(s), "vcpus", (json_int_t)s->vcpus,
+        "memory_mib", (json_int_t)s->memory_mib, "disk_mib", (json_int_t)s->disk_mib, "metadata",
         stored_json(s->metadata), "env_names", stored_json(s->env_names), "lifecycle",
         lifecycle_json(s), "created_at", time_json(s->created_at), "running_at",
         time_json(s->running_at), "active_at", time_json(s->active_at), "expires_at",
@@ -77,6 +77,14 @@ json_t *operation_json(const struct operation *o)
                      "sandbox_id", o->sandbox_id, "state", operation_state_name(o->state),
                      "created_at", time_json(o->created_at), "finished_at",
                      time_json(o->finished_at), "error", stored_json(o->error), "result", result);
+}
+
+json_t *checkpoint_json(const struct checkpoint *c)
+{
+    return json_pack("{s:s, s:o, s:s, s:b, s:I, s:s, s:o}", "id", c->id, "name", text_json(c->name),
+                     "sandbox_id", c->sandbox_id, "memory", (int)c->memory, "size_bytes",
+                     (json_int_t)c->size_bytes, "durability", "local", "created_at",
+                     time_json(c->created_at));
 }
 
 json_t *key_json(const struct key_record *key)

@@ -3,12 +3,14 @@
 
 #include <jansson.h>
 
+#include "api/store_checkpoint.h"
 #include "api/store_key.h"
 #include "api/store_operation.h"
 #include "api/store_sandbox.h"
 
 json_t *sandbox_json(const struct sandbox *sandbox);
 json_t *operation_json(const struct operation *operation);
+json_t *checkpoint_json(const struct checkpoint *checkpoint);
 json_t *key_json(const struct key_record *key);
 /* A time, or null for 0. */
 json_t *time_json(int64_t real_ms);

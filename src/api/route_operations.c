@@ -14,7 +14,8 @@ static int add_operation(void *arg, const struct operation *o)
 
 static bool is_kind(const char *kind)
 {
-    static const char *const kinds[] = {"create", "delete", "pause", "suspend", "wake"};
+    static const char *const kinds[] = {"create", "delete",     "pause",   "suspend",
+                                        "wake",   "checkpoint", "rollback"};
     bool found = false;
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -33,7 +34,8 @@ static int read_filter(const struct request *rq, struct operation_filter *filter
     }
     if (filter->kind != NULL && !is_kind(filter->kind)) {
         return error_set_code(err, ERROR_INVALID_REQUEST, "kind",
-                              "kind must be create, delete, pause, suspend or wake, got %.40s",
+                              "kind must be create, delete, pause, suspend, wake, checkpoint or "
+                              "rollback, got %.40s",
                               filter->kind);
     }
     for (size_t i = 0; i < rq->query.count; i++) {

@@ -15,12 +15,14 @@
 
 /* ---- the answer of a lifecycle call ---- */
 
-static void answer_lifecycle(struct request *rq)
+void route_answer_lifecycle(struct request *rq)
 {
     _cleanup_operation_ struct operation o = {0};
     _cleanup_sandbox_ struct sandbox s = {0};
     struct error err = {0};
-    int status = rq->route->handle == route_sandbox_create ? 201 : 200;
+    bool makes =
+        rq->route->handle == route_sandbox_create || rq->route->handle == route_checkpoint_create;
+    int status = makes ? 201 : 200;
     int r = store_operation_get(rq->api->store, rq->operation_id, &o, &err);
 
     if (r > 0) {
@@ -86,7 +88,7 @@ static bool answer_earlier(struct request *rq, const char *sandbox_id)
         store_operation_find(rq->api->store, sandbox_id, "create", &o, &err) <= 0) {
         return false;
     }
-    operation_wait(rq, o.id, answer_lifecycle);
+    operation_wait(rq, o.id, route_answer_lifecycle);
     return true;
 }
 
@@ -103,7 +105,7 @@ static void create_now(struct request *rq)
     int r;
 
     json_fields_start(&f, rq->body, "", &err);
-    create_spec_read(&f, &spec);
+    create_spec_read_any(&f, &spec);
     if (rq->flight != NULL) {
         char id[ID_SIZE];
 
@@ -137,7 +139,7 @@ static void create_now(struct request *rq)
     if (s.rules.idle_timeout_ms > 0) {
         expiry_changed(rq->api, s.created_at + s.rules.idle_timeout_ms);
     }
-    operation_wait(rq, operation_id, answer_lifecycle);
+    operation_wait(rq, operation_id, route_answer_lifecycle);
 }
 
 static void create_at_node(struct request *rq)
@@ -147,8 +149,12 @@ static void create_at_node(struct request *rq)
     struct create_spec spec;
 
     json_fields_start(&f, rq->body, "", &err);
-    create_spec_read(&f, &spec);
-    create_with_template(rq, spec.template_name, create_now);
+    create_spec_read_any(&f, &spec);
+    if (spec.checkpoint_id[0] != '\0') {
+        create_now(rq);
+    } else {
+        create_with_template(rq, spec.template_name, create_now);
+    }
 }
 
 void route_sandbox_create(struct request *rq)
@@ -158,7 +164,7 @@ void route_sandbox_create(struct request *rq)
     struct create_spec spec;
 
     json_fields_start(&f, rq->body, "", &err);
-    create_spec_read(&f, &spec);
+    create_spec_read_any(&f, &spec);
     if (json_fields_finish(&f) < 0) {
         request_fail(rq, &err);
         return;
@@ -184,7 +190,7 @@ void route_sandbox_delete(struct request *rq)
     }
     /* An attempt that was cut off by a crash had this very operation. */
     if (rq->flight != NULL && store_operation_get(rq->api->store, operation_id, &o, &err) > 0) {
-        operation_wait(rq, operation_id, answer_lifecycle);
+        operation_wait(rq, operation_id, route_answer_lifecycle);
         return;
     }
     if (!node_call_sandbox(rq, &s)) {
@@ -200,7 +206,7 @@ void route_sandbox_delete(struct request *rq)
         request_fail(rq, &err);
         return;
     }
-    operation_wait(rq, started, answer_lifecycle);
+    operation_wait(rq, started, route_answer_lifecycle);
 }
 
 /* ---- pause, suspend and wake ---- */
@@ -234,7 +240,7 @@ static void change_now(struct request *rq)
     }
     /* An attempt that was cut off by a crash had this very operation. */
     if (rq->flight != NULL && store_operation_get(rq->api->store, id, &o, &err) > 0) {
-        operation_wait(rq, id, answer_lifecycle);
+        operation_wait(rq, id, route_answer_lifecycle);
         return;
     }
     if (!node_call_sandbox(rq, &s)) {
@@ -244,7 +250,7 @@ static void change_now(struct request *rq)
         request_fail(rq, &err);
         return;
     }
-    operation_wait(rq, id, answer_lifecycle);
+    operation_wait(rq, id, route_answer_lifecycle);
 }
 
 static void change(struct request *rq)

@@ -9,6 +9,14 @@ void route_sandbox_delete(struct request *rq);
 void route_sandbox_pause(struct request *rq);
 void route_sandbox_suspend(struct request *rq);
 void route_sandbox_wake(struct request *rq);
+/* `{"sandbox", "operation"}` of rq->operation_id: the answer of every lifecycle call. */
+void route_answer_lifecycle(struct request *rq);
+/* route_checkpoints.c */
+void route_checkpoint_create(struct request *rq);
+void route_checkpoint_list(struct request *rq);
+void route_checkpoint_get(struct request *rq);
+void route_checkpoint_delete(struct request *rq);
+void route_sandbox_rollback(struct request *rq);
 /* route_sandbox_read.c */
 void route_sandbox_list(struct request *rq);
 void route_sandbox_get(struct request *rq);
@@ -71,7 +79,8 @@ void route_openapi(struct request *rq);
     "id name template template_version parent_id state state_reason vcpus memory_mib disk_mib "    \
     "metadata env_names lifecycle created_at running_at active_at expires_at node identity "       \
     "durability"
-#define OPERATION_FIELDS "id kind sandbox_id state created_at finished_at error result"
+#define CHECKPOINT_FIELDS "id name sandbox_id memory size_bytes durability created_at"
+#define OPERATION_FIELDS  "id kind sandbox_id state created_at finished_at error result"
 #define PROCESS_FIELDS                                                                             \
     "id pid argv cwd user tty state exit_code signal timed_out out_of_memory "                     \
     "session_id started_at exited_at"

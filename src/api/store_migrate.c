@@ -93,6 +93,26 @@ static const struct store_migration migrations_table[] = {
         "  name TEXT PRIMARY KEY,"
         "  drain_at INTEGER NOT NULL DEFAULT 0,"
         "  drained_at INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"},
+    {6, "CREATE TABLE checkpoints ("
+        "  seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+        "  id TEXT NOT NULL UNIQUE,"
+        "  name TEXT,"
+        "  sandbox_id TEXT NOT NULL,"
+        "  key_id TEXT NOT NULL,"
+        "  state TEXT NOT NULL,"
+        "  memory INTEGER NOT NULL,"
+        "  size_bytes INTEGER NOT NULL DEFAULT 0,"
+        "  template TEXT NOT NULL,"
+        "  template_version TEXT,"
+        "  vcpus INTEGER NOT NULL,"
+        "  memory_mib INTEGER NOT NULL,"
+        "  disk_mib INTEGER NOT NULL,"
+        "  env_names TEXT NOT NULL,"
+        "  created_at INTEGER NOT NULL);"
+        "CREATE INDEX checkpoints_sandbox ON checkpoints (sandbox_id, seq);"
+        "CREATE INDEX checkpoints_deleting ON checkpoints (state) WHERE state = 'deleting';"
+        "ALTER TABLE operations ADD COLUMN checkpoint_id TEXT;"
+        "ALTER TABLE sandboxes ADD COLUMN parent_id TEXT;"},
 };
 
 const struct store_migration *store_migrations(size_t *ret_count)

@@ -3,7 +3,9 @@
 #include <assert.h>
 #include <errno.h>
 
-#define COLUMNS "seq, id, kind, sandbox_id, key_id, state, created_at, finished_at, error, result"
+#define COLUMNS                                                                                    \
+    "seq, id, kind, sandbox_id, key_id, state, created_at, finished_at, error, result,"            \
+    " checkpoint_id"
 
 static const char *const state_names[] = {
     [OPERATION_PENDING] = "pending",
@@ -41,10 +43,10 @@ void operation_done(struct operation *operation)
 int store_operation_insert(struct store *store, const struct operation *o, struct error *err)
 {
     int r = store_exec(store, err,
-                       "INSERT INTO operations (id, kind, sandbox_id, key_id, state, created_at)"
-                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                       "ttttti", o->id, o->kind, o->sandbox_id, o->key_id, state_names[o->state],
-                       o->created_at);
+                       "INSERT INTO operations (id, kind, sandbox_id, key_id, state, created_at,"
+                       " checkpoint_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                       "tttttit", o->id, o->kind, o->sandbox_id, o->key_id, state_names[o->state],
+                       o->created_at, o->checkpoint_id[0] == '\0' ? NULL : o->checkpoint_id);
 
     return r < 0 ? r : 0;
 }
@@ -66,6 +68,7 @@ static int read_row(sqlite3_stmt *stmt, void *ret, struct error *err)
     o->finished_at = sqlite3_column_int64(stmt, 7);
     o->error = store_column_dup(stmt, 8, &failed);
     o->result = store_column_dup(stmt, 9, &failed);
+    store_column_copy(stmt, 10, o->checkpoint_id, sizeof(o->checkpoint_id));
     if (failed) {
         operation_done(o);
         return error_set(err, ENOMEM, "no memory");
@@ -106,6 +109,17 @@ int store_operation_run(struct store *store, const char *id, struct error *err)
     int r = store_exec(store, err,
                        "UPDATE operations SET state = 'running' WHERE id = ?1 AND finished_at = 0",
                        "t", id);
+
+    return r < 0 ? r : 0;
+}
+
+int store_operation_set_result(struct store *store,
+                               const char *id,
+                               const char *result,
+                               struct error *err)
+{
+    int r =
+        store_exec(store, err, "UPDATE operations SET result = ?2 WHERE id = ?1", "tt", id, result);
 
     return r < 0 ? r : 0;
 }

@@ -17,8 +17,9 @@ enum operation_state {
 struct operation {
     int64_t seq;
     char id[ID_SIZE];
-    char kind[16]; /* create, delete, pause, wake */
+    char kind[16]; /* create, delete, pause, suspend, wake, checkpoint, rollback */
     char sandbox_id[ID_SIZE];
+    char checkpoint_id[ID_SIZE]; /* "": none */
     char key_id[ID_SIZE];
     enum operation_state state;
     int64_t created_at;
@@ -57,6 +58,11 @@ int store_operation_find(struct store *store,
                          struct error *err) _must_check_;
 /* It is no longer pending but running. */
 int store_operation_run(struct store *store, const char *id, struct error *err) _must_check_;
+/* What it gives when it succeeds: a JSON object. */
+int store_operation_set_result(struct store *store,
+                               const char *id,
+                               const char *result,
+                               struct error *err) _must_check_;
 /* Ends it unless it has ended: 1 when it did, 0, -errno. error NULL: succeeded. */
 int store_operation_finish(struct store *store,
                            const char *id,

@@ -7,7 +7,8 @@
     "seq, id, key_id, name, template, template_version, state, reason_code, reason_message,"       \
     " vcpus, memory_mib, disk_mib, metadata, env_names, identity, transient, timeout_ms, node,"    \
     " created_at, running_at, active_at, expires_at, deleted_at, timeout_action,"                  \
-    " idle_timeout_ms, idle_action, auto_wake, keep_suspended_ms, suspended_at"
+    " idle_timeout_ms, idle_action, auto_wake, keep_suspended_ms, suspended_at,"                   \
+    " parent_id"
 
 static const char *const state_names[] = {
     [SANDBOX_CREATING] = "creating",     [SANDBOX_RUNNING] = "running",
@@ -103,16 +104,16 @@ int store_sandbox_insert(struct store *store,
         "INSERT INTO sandboxes (id, key_id, name, template, template_version, state, vcpus,"
         " memory_mib, disk_mib, metadata, env_names, pending_body, transient, timeout_ms, node,"
         " created_at, expires_at, active_at, timeout_action, idle_timeout_ms, idle_action,"
-        " auto_wake, keep_suspended_ms)"
+        " auto_wake, keep_suspended_ms, parent_id)"
         " SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?16,"
-        " ?20, ?21, ?22, ?23, ?24"
+        " ?20, ?21, ?22, ?23, ?24, ?25"
         " WHERE NOT EXISTS (SELECT 1 FROM sandboxes WHERE id BETWEEN ?18 AND ?19)",
-        "ttttttiiitttiitiitttitii", s->id, s->key_id, or_null(s->name), s->template_name,
+        "ttttttiiitttiitiitttitiit", s->id, s->key_id, or_null(s->name), s->template_name,
         or_null(s->template_version), state_names[s->state], s->vcpus, s->memory_mib, s->disk_mib,
         s->metadata, s->env_names, pending_body, (int64_t)s->transient, s->rules.timeout_ms,
         s->node, s->created_at, s->expires_at, low, high, timeout_action_of(s),
         s->rules.idle_timeout_ms, action_names[s->rules.idle_action], (int64_t)s->rules.auto_wake,
-        s->rules.keep_suspended_ms);
+        s->rules.keep_suspended_ms, or_null(s->parent_id));
     if (r == 0) {
         return -EEXIST;
     }
@@ -156,6 +157,7 @@ static int read_row(sqlite3_stmt *stmt, void *ret, struct error *err)
     s->rules.auto_wake = sqlite3_column_int(stmt, 26) != 0;
     s->rules.keep_suspended_ms = sqlite3_column_int64(stmt, 27);
     s->suspended_at = sqlite3_column_int64(stmt, 28);
+    store_column_copy(stmt, 29, s->parent_id, sizeof(s->parent_id));
     if (failed) {
         sandbox_done(s);
         return error_set(err, ENOMEM, "no memory");

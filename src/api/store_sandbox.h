@@ -59,6 +59,7 @@ struct sandbox {
     bool transient;  /* of POST /v1/run: the node deletes it after the answer */
     struct lifecycle_rules rules;
     char node[64];
+    char parent_id[ID_SIZE]; /* of the checkpoint that it was made from; "": none */
     int64_t created_at;
     int64_t running_at;
     int64_t active_at;

@@ -306,12 +306,16 @@ static int fill_create_body(json_t *body,
 {
     const char *name = args_get(args, "name");
     const char *vcpus = args_get(args, "vcpus");
+    const char *checkpoint = args_get(args, "checkpoint");
     uint64_t count = 0;
 
     if (vcpus != NULL && text_parse_count(vcpus, "vcpus", 1024, &count, err) < 0) {
         return -EINVAL;
     }
-    if (json_object_set_new(body, "template", json_string(template_name)) < 0 ||
+    if ((template_name != NULL &&
+         json_object_set_new(body, "template", json_string(template_name)) < 0) ||
+        (checkpoint != NULL &&
+         json_object_set_new(body, "checkpoint_id", json_string(checkpoint)) < 0) ||
         (name != NULL && json_object_set_new(body, "name", json_string(name)) < 0) ||
         (vcpus != NULL &&
          json_object_set_new(body, "vcpus", json_integer((json_int_t)count)) < 0)) {

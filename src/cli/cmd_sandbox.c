@@ -14,20 +14,24 @@
 
 int cmd_create(struct cli *cli, const struct args *args)
 {
-    const char *template_name = args_word(args, 0) != NULL ? args_word(args, 0) : "base";
+    const char *checkpoint = args_get(args, "checkpoint");
+    const char *word = args_word(args, 0);
     bool no_wait = args_has(args, "no-wait");
     struct error err = {0};
-    _cleanup_json_ json_t *body = api_create_body(args, template_name, &err);
+    _cleanup_json_ json_t *body = api_create_body(args, word, &err);
     _cleanup_json_ json_t *answer = NULL;
     _cleanup_buf_ struct buf out = buf_make(0);
 
-    if (body == NULL) {
+    if (body != NULL && (word == NULL) == (checkpoint == NULL)) {
+        (void)error_set(&err, EINVAL, "from what? A TEMPLATE, or --checkpoint CHECKPOINT");
+    }
+    if (body == NULL || err.errnum != 0) {
         return cli_fail_usage(cli, &err);
     }
     if (cli_connect(cli, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    cli_progress(cli, "creating a sandbox from %s …", template_name);
+    cli_progress(cli, "creating a sandbox from %s …", word != NULL ? word : checkpoint);
     if (api_send(cli, "POST", no_wait ? "/v1/sandboxes?wait=0" : "/v1/sandboxes?wait=60", body,
                  &answer, &err) < 0 ||
         (!no_wait && api_wait_operation(cli, answer, &err) < 0)) {

@@ -76,6 +76,7 @@ static const struct option_spec run_options[] = {
 
 static const struct option_spec create_options[] = {
     OPTIONS_CREATE,
+    {"checkpoint", 0, "CHECKPOINT", "go on from there, instead of a template"},
     {"no-wait", 0, NULL, "do not wait until it runs"},
     OPTION_JSON,
     OPTIONS_END,
@@ -88,6 +89,14 @@ static const struct option_spec ls_options[] = {
     {"metadata", 0, "NAME=VALUE", "only with this label; may be repeated"},
     {"limit", 0, "N", "at most so many, the newest"},
     {"quiet", 'q', NULL, "print ids only"},
+    OPTION_JSON,
+    OPTIONS_END,
+};
+
+static const struct option_spec checkpoint_options[] = {
+    {"name", 'n', "NAME", "of create: a word of yours for it"},
+    {"disk-only", 0, NULL, "of create: without memory; sandboxes made from it boot"},
+    OPTION_YES,
     OPTION_JSON,
     OPTIONS_END,
 };
@@ -232,10 +241,11 @@ const struct verb cli_verbs[] = {
      "space run -- python3 -c 'print(6*7)'\n"
      "space run base --memory 2g -e LANG=C -- make -j2\n",
      run_options, 0, 1, VERB_COMMAND_DASHES, VERB_WORDS_TEMPLATE, cmd_run},
-    {"create", VERB_GROUP_SANDBOX, "TEMPLATE [OPTIONS]", "make a sandbox and print its id", "",
+    {"create", VERB_GROUP_SANDBOX, "TEMPLATE | --checkpoint CHECKPOINT",
+     "make a sandbox and print its id", "",
      "space create base\nspace create base --name build-42 --vcpus 2 --memory 2g --metadata "
-     "team=a\n",
-     create_options, 1, 1, VERB_COMMAND_NONE, VERB_WORDS_TEMPLATE, cmd_create},
+     "team=a\nspace create --checkpoint ck6t3v9n2k8x4h7m5q2w\n",
+     create_options, 0, 1, VERB_COMMAND_NONE, VERB_WORDS_TEMPLATE, cmd_create},
     {"ls", VERB_GROUP_SANDBOX, "[OPTIONS]", "list sandboxes, newest first", "",
      "space ls\nspace ls --state running --metadata team=a\nspace rm --yes $(space ls -q)\n",
      ls_options, 0, 0, VERB_COMMAND_NONE, VERB_WORDS_OTHER, cmd_ls},
@@ -260,6 +270,21 @@ const struct verb cli_verbs[] = {
     {"wake", VERB_GROUP_SANDBOX, "SANDBOX…", "let paused or suspended sandboxes go on", "",
      "space wake build-42\n", json_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX,
      cmd_wake},
+    {"checkpoint", VERB_GROUP_SANDBOX, "create SANDBOX | ls SANDBOX | rm CHECKPOINT…",
+     "keep a moment of a sandbox, to go back to or make others from",
+     "create prints the id of the checkpoint; the sandbox goes on. It has memory, processes and "
+     "disk,\n"
+     "or with --disk-only the disk, and outlives its sandbox. rm asks on a terminal, unless "
+     "--yes.\n",
+     "space checkpoint create build-42 --name clean\nspace checkpoint ls build-42\n"
+     "space create --checkpoint $(space checkpoint create build-42)\n",
+     checkpoint_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_OTHER, cmd_checkpoint},
+    {"rollback", VERB_GROUP_SANDBOX, "SANDBOX CHECKPOINT",
+     "put a sandbox back to a checkpoint of it",
+     "Memory, processes and disk are those of the checkpoint; what the sandbox did since is lost.\n"
+     "Asks on a terminal, unless --yes.\n",
+     "space rollback build-42 ck6t3v9n2k8x4h7m5q2w\n", rm_options, 2, 2, VERB_COMMAND_NONE,
+     VERB_WORDS_SANDBOX, cmd_rollback},
     {"rm", VERB_GROUP_SANDBOX, "SANDBOX…", "delete sandboxes, in whatever state they are",
      "Asks on a terminal, unless --yes.\n", "space rm build-42\n", rm_options, 1, 1000000,
      VERB_COMMAND_NONE, VERB_WORDS_SANDBOX, cmd_rm},

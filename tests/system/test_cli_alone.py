@@ -477,7 +477,7 @@ def test_node_names_and_wrong_words(space, api):
 
 def test_the_man_page_names_every_verb(space):
     page = space("help", "--man").stdout
-    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend", "wake", "node"):
+    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend", "wake", "checkpoint", "rollback", "node"):
         assert f".SS space {verb} " in page
     assert ".SH EXIT STATUS" in page and "__complete" not in page
 

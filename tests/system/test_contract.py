@@ -12,8 +12,6 @@ from harness.installation import WORK
 
 LATER = [
     ("POST", "/v1/sandboxes/{sb}/fork"),
-    ("POST", "/v1/sandboxes/{sb}/checkpoints"), ("GET", "/v1/sandboxes/{sb}/checkpoints"),
-    ("POST", "/v1/sandboxes/{sb}/rollback"), ("GET", "/v1/checkpoints/ckxxxxxxxxxxxxxxxxxx"),
 ]
 
 
@@ -96,7 +94,6 @@ def test_routes_of_later_releases_are_not_found(api, shared):
 
 def test_later_fields_are_invalid(api):
     for body, field in [
-        ({"template": "base", "checkpoint_id": "ckxxxxxxxxxxxxxxxxxx"}, "checkpoint_id"),
         ({"template": "base", "network_policy": {}}, "network_policy"),
     ]:
         answer = api.ask("POST", "/v1/sandboxes", body)

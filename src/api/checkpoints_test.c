@@ -1,0 +1,289 @@
+/* Checkpoints and rollbacks: records, operations, their order, deaths of space-api, against a fake
+ * node. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "api/test_rig.h"
+#include "base/clock.h"
+#include "base/fd.h"
+
+#define PATH_SIZE 200
+
+static int set_up(void **state)
+{
+    *state = rig_new("");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    rig_free(*state);
+    return 0;
+}
+
+static void keep(char id[21], const struct answer *a, const char *where)
+{
+    (void)snprintf(id, 21, "%s", answer_text(a, where));
+    assert_int_equal(strlen(id), 20);
+}
+
+static void ask(struct rig *rig,
+                const char *method,
+                const char *start,
+                const char *id,
+                const char *end,
+                const char *body,
+                struct answer *ret)
+{
+    char path[PATH_SIZE];
+
+    (void)snprintf(path, sizeof(path), "%s%s%s", start, id, end);
+    rig_ask(rig, method, path, body, ret);
+}
+
+static void take(struct rig *rig, const char *sandbox, const char *body, char ret_id[21])
+{
+    _cleanup_answer_ struct answer a = {0};
+
+    ask(rig, "POST", "/v1/sandboxes/", sandbox, "/checkpoints", body, &a);
+    assert_int_equal(a.status, 201);
+    assert_string_equal(answer_text(&a, "operation.kind"), "checkpoint");
+    assert_string_equal(answer_text(&a, "operation.state"), "succeeded");
+    assert_string_equal(answer_text(&a, "operation.result.sandbox_id"), sandbox);
+    assert_string_equal(answer_text(&a, "sandbox.state"), "running");
+    keep(ret_id, &a, "operation.result.id");
+}
+
+/* Until the fake node has heard a call that begins so. */
+static void await_node(const struct rig *rig, const char *call, const char *id)
+{
+    int64_t until = clock_monotonic_ms() + 10000;
+    bool heard = false;
+    char file[96];
+    char line[80];
+
+    (void)snprintf(file, sizeof(file), "%s/node.log", rig->dir);
+    (void)snprintf(line, sizeof(line), "%.40s%.20s", call, id);
+    while (!heard) {
+        _cleanup_buf_ struct buf log = buf_make(0);
+
+        assert_true(clock_monotonic_ms() < until);
+        heard =
+            file_read(AT_FDCWD, file, 1U << 24, &log) == 0 && strstr(buf_str(&log), line) != NULL;
+        rig_sleep_ms(heard ? 0 : 2);
+    }
+}
+
+static void test_made_listed_read_and_removed(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer list = {0};
+    _cleanup_answer_ struct answer one = {0};
+    _cleanup_answer_ struct answer removed = {0};
+    _cleanup_answer_ struct answer gone = {0};
+    char sandbox[21];
+    char first[21];
+    char second[21];
+
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    take(rig, sandbox, "{\"name\": \"one\"}", first);
+    take(rig, sandbox, "{\"memory\": false}", second);
+    ask(rig, "GET", "/v1/sandboxes/", sandbox, "/checkpoints", NULL, &list);
+    assert_int_equal(list.status, 200);
+    assert_string_equal(answer_text(&list, "items.0.id"), second);
+    assert_string_equal(answer_text(&list, "items.1.id"), first);
+    assert_string_equal(answer_text(&list, "items.1.name"), "one");
+    ask(rig, "GET", "/v1/checkpoints/", second, "", NULL, &one);
+    assert_int_equal(one.status, 200);
+    assert_non_null(strstr(buf_str(&one.body), "\"memory\":false"));
+    assert_non_null(strstr(buf_str(&one.body), "\"size_bytes\":4711"));
+    ask(rig, "DELETE", "/v1/checkpoints/", second, "", NULL, &removed);
+    assert_int_equal(removed.status, 200);
+    await_node(rig, "DELETE /n1/checkpoints/", second);
+    ask(rig, "GET", "/v1/checkpoints/", second, "", NULL, &gone);
+    assert_int_equal(gone.status, 404);
+    assert_string_equal(answer_text(&gone, "error.details.resource"), "checkpoint");
+}
+
+static void test_outlives_its_sandbox_and_makes_others(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer list = {0};
+    _cleanup_answer_ struct answer made = {0};
+    char body[PATH_SIZE];
+    char sandbox[21];
+    char id[21];
+    char path[PATH_SIZE];
+
+    rig_create(rig, "{\"template\": \"base\", \"memory_mib\": 1024, \"env\": {\"A\": \"1\"}}",
+               sandbox);
+    take(rig, sandbox, NULL, id);
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", sandbox);
+    rig_expect(rig, 200, "DELETE", path, NULL);
+    ask(rig, "GET", "/v1/sandboxes/", sandbox, "/checkpoints", NULL, &list);
+    assert_string_equal(answer_text(&list, "items.0.id"), id);
+    (void)snprintf(body, sizeof(body), "{\"checkpoint_id\": \"%s\", \"env\": {\"B\": \"2\"}}", id);
+    rig_ask(rig, "POST", "/v1/sandboxes", body, &made);
+    assert_int_equal(made.status, 201);
+    assert_string_equal(answer_text(&made, "sandbox.parent_id"), sandbox);
+    assert_string_equal(answer_text(&made, "sandbox.template"), "base");
+    assert_non_null(strstr(buf_str(&made.body), "\"env_names\":[\"B\",\"A\"]"));
+    (void)snprintf(body, sizeof(body), "{\"checkpoint_id\": \"%s\", \"template\": \"base\"}", id);
+    rig_expect(rig, 400, "POST", "/v1/sandboxes", body);
+    (void)snprintf(body, sizeof(body), "{\"checkpoint_id\": \"%s\", \"vcpus\": 1}", id);
+    rig_expect(rig, 400, "POST", "/v1/sandboxes", body);
+    rig_expect(rig, 404, "POST", "/v1/sandboxes", "{\"checkpoint_id\": \"ck000000000000000000\"}");
+    rig_expect(rig, 400, "POST", "/v1/sandboxes", "{\"checkpoint_id\": \"nothing\"}");
+    rig_expect(rig, 400, "POST", "/v1/run",
+               "{\"checkpoint_id\": \"ck000000000000000000\", \"argv\": [\"true\"]}");
+}
+
+static void test_rolls_back_to_its_own_only(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_answer_ struct answer c = {0};
+    char body[PATH_SIZE];
+    char sandbox[21];
+    char other[21];
+    char id[21];
+
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    rig_create(rig, "{\"template\": \"base\"}", other);
+    take(rig, sandbox, NULL, id);
+    (void)snprintf(body, sizeof(body), "{\"checkpoint_id\": \"%s\"}", id);
+    ask(rig, "POST", "/v1/sandboxes/", sandbox, "/rollback", body, &a);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(answer_text(&a, "sandbox.state"), "running");
+    assert_string_equal(answer_text(&a, "operation.kind"), "rollback");
+    ask(rig, "POST", "/v1/sandboxes/", other, "/rollback", body, &b);
+    assert_int_equal(b.status, 409);
+    assert_string_equal(answer_text(&b, "error.code"), "failed_precondition");
+    rig_control(rig, "change_fail internal\n");
+    ask(rig, "POST", "/v1/sandboxes/", sandbox, "/rollback", body, &c);
+    assert_int_equal(c.status, 500);
+    rig_control(rig, "");
+    rig_expect(rig, 404, "POST", "/v1/sandboxes/sb000000000000000000/rollback", body);
+}
+
+/* A failure leaves nothing, and the node is told so too. */
+static void test_one_that_fails_is_no_checkpoint(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer list = {0};
+    char sandbox[21];
+
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    rig_control(rig, "change_fail storage_full\n");
+    ask(rig, "POST", "/v1/sandboxes/", sandbox, "/checkpoints", NULL, &a);
+    assert_int_equal(a.status, 507);
+    rig_control(rig, "");
+    ask(rig, "GET", "/v1/sandboxes/", sandbox, "/checkpoints", NULL, &list);
+    assert_non_null(strstr(buf_str(&list.body), "\"items\":[]"));
+    await_node(rig, "DELETE /n1/checkpoints/", "ck");
+}
+
+/* Whatever was acknowledged comes to its end; what waits for it goes on after it. */
+static void test_survives_the_death_of_the_api(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer made = {0};
+    _cleanup_answer_ struct answer paused = {0};
+    _cleanup_answer_ struct answer end = {0};
+    _cleanup_answer_ struct answer list = {0};
+    _cleanup_answer_ struct answer s = {0};
+    char sandbox[21];
+    char operation[21];
+
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    rig_control(rig, "change_delay_ms 2000\n");
+    ask(rig, "POST", "/v1/sandboxes/", sandbox, "/checkpoints?wait=0", NULL, &made);
+    assert_int_equal(made.status, 202);
+    ask(rig, "POST", "/v1/sandboxes/", sandbox, "/pause?wait=0", NULL, &paused);
+    assert_string_equal(answer_text(&paused, "operation.state"), "pending");
+    (void)rig_stop_api(rig, SIGKILL);
+    rig_control(rig, "");
+    rig_start_api(rig);
+    rig_wait_ready(rig);
+    keep(operation, &paused, "operation.id");
+    ask(rig, "GET", "/v1/operations/", operation, "?wait=10", NULL, &end);
+    assert_string_equal(answer_text(&end, "state"), "succeeded");
+    ask(rig, "GET", "/v1/sandboxes/", sandbox, "/checkpoints", NULL, &list);
+    assert_int_equal(strlen(answer_text(&list, "items.0.id")), 20);
+    ask(rig, "GET", "/v1/sandboxes/", sandbox, "", NULL, &s);
+    assert_string_equal(answer_text(&s, "state"), "paused");
+}
+
+static void test_a_delete_ends_it(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer made = {0};
+    _cleanup_answer_ struct answer end = {0};
+    char sandbox[21];
+    char operation[21];
+    char path[PATH_SIZE];
+
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    rig_control(rig, "change_delay_ms 2000\n");
+    ask(rig, "POST", "/v1/sandboxes/", sandbox, "/checkpoints?wait=0", NULL, &made);
+    keep(operation, &made, "operation.id");
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", sandbox);
+    await_node(rig, "PUT /n1/checkpoints/", "ck");
+    rig_expect(rig, 200, "DELETE", path, NULL);
+    ask(rig, "GET", "/v1/operations/", operation, "", NULL, &end);
+    assert_string_equal(answer_text(&end, "state"), "failed");
+    assert_string_equal(answer_text(&end, "error.code"), "conflict");
+    await_node(rig, "DELETE /n1/checkpoints/", "ck");
+}
+
+static void test_one_in_use_is_kept(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer made = {0};
+    _cleanup_answer_ struct answer end = {0};
+    char body[PATH_SIZE];
+    char path[PATH_SIZE];
+    char sandbox[21];
+    char operation[21];
+    char id[21];
+
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    take(rig, sandbox, NULL, id);
+    rig_control(rig, "delay_ms 1500\n");
+    (void)snprintf(body, sizeof(body), "{\"checkpoint_id\": \"%s\"}", id);
+    rig_ask(rig, "POST", "/v1/sandboxes?wait=0", body, &made);
+    assert_int_equal(made.status, 202);
+    (void)snprintf(path, sizeof(path), "/v1/checkpoints/%s", id);
+    rig_expect(rig, 409, "DELETE", path, NULL);
+    keep(operation, &made, "operation.id");
+    ask(rig, "GET", "/v1/operations/", operation, "?wait=10", NULL, &end);
+    assert_string_equal(answer_text(&end, "state"), "succeeded");
+    rig_expect(rig, 200, "DELETE", path, NULL);
+    rig_expect(rig, 404, "DELETE", path, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_made_listed_read_and_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_outlives_its_sandbox_and_makes_others, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_rolls_back_to_its_own_only, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_one_that_fails_is_no_checkpoint, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_survives_the_death_of_the_api, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_delete_ends_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_one_in_use_is_kept, set_up, tear_down),
+    };
+    int r = rig_main(argc, argv);
+
+    return r >= 0 ? r : cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+"""Checkpoints through the API and the command line, on real VMs."""
+
+import json
+
+import pytest
+
+from harness import poll
+
+COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
+FACTS = "cat /proc/sys/kernel/random/boot_id /etc/machine-id; hostname"
+
+
+def so_far(api, session):
+    return api.expect(200, "GET", f"/v1/sessions/{session}/output").body
+
+
+def goes_on(api, session):
+    """Whether a counter counts on, no line lost or twice."""
+    end = len(so_far(api, session))
+    poll.until(lambda: len(so_far(api, session)) > end + 20, 60, "it counts on")
+    data = so_far(api, session)
+    lines = data[:data.rfind(b"\n")].decode().split()
+    return lines == [str(i) for i in range(1, len(lines) + 1)]
+
+
+def counters(api, sandbox):
+    return [p for p in api.get(f"/v1/sandboxes/{sandbox}/processes")["items"]
+            if COUNTER in p["argv"] and p["state"] == "running"]
+
+
+@pytest.fixture
+def checkpoints(api):
+    made = []
+
+    def take(sandbox, **body):
+        answer = api.expect(201, "POST", f"/v1/sandboxes/{sandbox}/checkpoints", body, query={"wait": 60}).json
+        made.append(answer["operation"]["result"]["id"])
+        return answer["operation"]["result"]
+
+    take.made = made
+    yield take
+    for checkpoint in made:
+        api.expect((200, 404), "DELETE", f"/v1/checkpoints/{checkpoint}")
+
+
+@pytest.fixture
+def child(api):
+    made = []
+
+    def create(**body):
+        made.append(api.post("/v1/sandboxes", body, status=201, query={"wait": 60})["sandbox"])
+        return made[-1]
+
+    yield create
+    for sandbox in made:
+        api.delete(sandbox["id"])
+
+
+def test_sandboxes_of_a_checkpoint_and_the_way_back(api, sandboxes, checkpoints, child):
+    sandbox = sandboxes(env={"KEPT": "1"})["id"]
+    _, session = api.start(sandbox, COUNTER)
+    api.check_output(sandbox, "echo then > /home/user/file")
+    taken = checkpoints(sandbox, name="clean")
+    assert taken["memory"] is True and taken["size_bytes"] > 0 and taken["durability"] == "local"
+    assert api.get(f"/v1/checkpoints/{taken['id']}") == taken
+    assert api.get(f"/v1/sandboxes/{sandbox}/checkpoints")["items"] == [taken]
+    assert goes_on(api, session["id"])
+    api.check_output(sandbox, "echo now > /home/user/file")
+
+    made = child(checkpoint_id=taken["id"], env={"OWN": "2"})
+    assert made["parent_id"] == sandbox and made["state"] == "running" and sorted(made["env_names"]) == ["KEPT", "OWN"]
+    assert api.check_output(made["id"], "cat /home/user/file; echo $KEPT $OWN") == "then\n1 2\n"
+    facts = zip(api.check_output(sandbox, FACTS).split(), api.check_output(made["id"], FACTS).split())
+    assert all(one != other for one, other in facts), "an identity of its own"
+    counter, = counters(api, made["id"])
+    assert goes_on(api, counter["session_id"])
+
+    api.post(f"/v1/sandboxes/{sandbox}/rollback", {"checkpoint_id": taken["id"]}, query={"wait": 60})
+    assert api.check_output(sandbox, "cat /home/user/file") == "then\n"
+    counter, = counters(api, sandbox)
+    assert counter["session_id"] != session["id"] and goes_on(api, counter["session_id"])
+    refused = api.ask("POST", f"/v1/sandboxes/{made['id']}/rollback", {"checkpoint_id": taken["id"]})
+    assert refused.status == 409 and refused.json["error"]["code"] == "failed_precondition"
+
+
+def test_of_a_suspended_one_by_the_command_line(api, installation, sandboxes):
+    sandbox = sandboxes()["id"]
+    api.check_output(sandbox, "echo kept > /home/user/file")
+    api.post(f"/v1/sandboxes/{sandbox}/suspend", query={"wait": 60})
+    checkpoint = installation.space("checkpoint", "create", sandbox, "--name", "x", "--disk-only").stdout.strip()
+    assert api.get(f"/v1/sandboxes/{sandbox}")["state"] == "suspended", "it is not woken for that"
+    assert checkpoint in installation.space("checkpoint", "ls", sandbox).stdout
+    made = installation.space("create", "--checkpoint", checkpoint).stdout.strip()
+    assert api.check_output(made, "cat /home/user/file") == "kept\n"
+    installation.space("rm", "--yes", made)
+    installation.space("rollback", "--yes", sandbox, checkpoint)
+    assert api.check_output(sandbox, "cat /home/user/file") == "kept\n"
+    installation.space("checkpoint", "rm", "--yes", checkpoint)
+    assert json.loads(installation.space("checkpoint", "ls", sandbox, "--json").stdout)["items"] == []
