@@ -189,6 +189,18 @@ static void adopt_vm(struct adoption *a, struct sandbox *sb, const struct journa
     }
 }
 
+/* Whatever is left of one without a snapshot may be the last copy of its disk. */
+static void adopt_asleep(struct sandbox *sb)
+{
+    if (sandbox_can_wake(sb)) {
+        sandbox_adopt_suspended(sb);
+        return;
+    }
+    log_error("snapshot_lost", "sandbox=%s", sb->info.id);
+    set_error(sb, "snapshot_lost",
+              "what it was suspended to was gone when the node started; the disk is kept");
+}
+
 static void adopt_record(struct adoption *a, struct sandbox *sb, const struct journal *j)
 {
     sb->info = j->info;
@@ -197,11 +209,13 @@ static void adopt_record(struct adoption *a, struct sandbox *sb, const struct jo
         if (j->info.state == SANDBOX_STATE_SUSPENDING || j->info.state == SANDBOX_STATE_SUSPENDED ||
             j->info.state == SANDBOX_STATE_WAKING) {
             sb->await_reap = true; /* its last VM, if it lives yet */
-            sandbox_adopt_suspended(sb);
+            adopt_asleep(sb);
             return;
         }
     }
-    sandbox_drop_snapshot(sb);
+    if (j->info.state != SANDBOX_STATE_ERROR || !j->info.asleep) {
+        sandbox_drop_snapshot(sb);
+    }
     switch (j->info.state) {
     case SANDBOX_STATE_SUSPENDED: /* never written without `asleep` */
     case SANDBOX_STATE_SUSPENDING:

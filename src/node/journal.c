@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include "base/fd.h"
 #include "node/json_field.h"
 
 #define JOURNAL_MAX 16384U
@@ -55,6 +56,26 @@ int journal_write(int dir_fd, const struct journal *journal)
         r = json_file_write(dir_fd, JOURNAL_FILE, root, false);
     }
     json_decref(root);
+    return r;
+}
+
+static int sync_file(int dir_fd, const char *name)
+{
+    _cleanup_close_ int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
+int journal_sync(int dir_fd)
+{
+    int r = sync_file(dir_fd, JOURNAL_ENV_FILE);
+
+    if (r == 0 || r == -ENOENT) {
+        r = sync_file(dir_fd, JOURNAL_FILE);
+    }
+    if (r == 0 && fsync(dir_fd) < 0) {
+        r = -errno;
+    }
     return r;
 }
 

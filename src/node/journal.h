@@ -9,8 +9,9 @@
 
 #include "node/sandbox.h"
 
-#define JOURNAL_FILE   "journal.json"
-#define JOURNAL_FORMAT 1
+#define JOURNAL_FILE     "journal.json"
+#define JOURNAL_ENV_FILE "env.json" /* need not be there */
+#define JOURNAL_FORMAT   1
 
 /* The VMM that runs it. slot 0: none. */
 struct journal_vm {
@@ -31,3 +32,6 @@ struct journal {
 int journal_write(int dir_fd, const struct journal *journal) _must_check_;
 /* 0, -ENOENT, or -EBADMSG for a damaged one. */
 int journal_read(int dir_fd, struct journal *ret) _must_check_;
+/* Makes it and the variables beside it (JOURNAL_ENV_FILE) survive a power cut; blocks. 0 or -errno:
+ * then nothing that they make superfluous may go. */
+int journal_sync(int dir_fd) _must_check_;

@@ -127,6 +127,24 @@ static void test_sleep_is_kept(void **state)
     assert_memory_equal(out.info.machine_id, in.info.machine_id, sizeof(in.info.machine_id));
 }
 
+/* Nothing may rely on a record that has not reached the disk: every failure is told. */
+static void test_sync_tells_what_failed(void **state)
+{
+    const struct place *p = *state;
+    const struct journal j = make_journal();
+    _cleanup_close_ int path_only = open(p->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    assert_int_equal(journal_sync(p->fd), -ENOENT);
+    assert_int_equal(journal_write(p->fd, &j), 0);
+    assert_int_equal(journal_sync(p->fd), 0); /* there need be no variables */
+    assert_int_equal(journal_sync(path_only), -EBADF);
+    assert_int_equal(symlinkat("nowhere", p->fd, JOURNAL_ENV_FILE), 0);
+    assert_int_equal(journal_sync(p->fd), -ELOOP);
+    assert_int_equal(unlinkat(p->fd, JOURNAL_ENV_FILE, 0), 0);
+    assert_int_equal(file_write_atomic(p->fd, JOURNAL_ENV_FILE, span_of_str("{}"), 0600, false), 0);
+    assert_int_equal(journal_sync(p->fd), 0);
+}
+
 static void write_text(const struct place *p, const char *text)
 {
     assert_int_equal(file_write_atomic(p->fd, JOURNAL_FILE, span_of_str(text), 0600, false), 0);
@@ -186,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_round_trip, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sleep_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sync_tells_what_failed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_missing_and_damaged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bad_members, set_up, tear_down),
     };

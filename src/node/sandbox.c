@@ -208,34 +208,28 @@ int sandbox_open_dir(struct sandbox *sb, bool make)
 }
 
 struct sync_job {
+    char id[ID_SIZE];
     int dir_fd;
+    int result;
 };
-
-void sandbox_sync_record(int dir_fd)
-{
-    static const char *const files[] = {"journal.json", "env.json"};
-
-    for (size_t i = 0; i < 2; i++) {
-        _cleanup_close_ int fd = openat(dir_fd, files[i], O_RDONLY | O_CLOEXEC);
-
-        if (fd >= 0) {
-            (void)fsync(fd);
-        }
-    }
-    (void)fsync(dir_fd);
-}
 
 static void work_sync(void *arg)
 {
     struct sync_job *job = arg;
 
-    sandbox_sync_record(job->dir_fd);
+    job->result = journal_sync(job->dir_fd);
     (void)close(job->dir_fd);
 }
 
+/* What relies on it waits for a sync of its own. A deletion may have been faster. */
 static void done_sync(void *arg)
 {
-    free(arg);
+    struct sync_job *job = arg;
+
+    if (job->result < 0 && job->result != -ENOENT) {
+        log_error("journal_not_synced", "sandbox=%s error=%s", job->id, strerror(-job->result));
+    }
+    free(job);
 }
 
 void sandbox_sync_later(struct sandbox *sb)
@@ -245,6 +239,7 @@ void sandbox_sync_later(struct sandbox *sb)
     if (job == NULL) {
         return;
     }
+    memcpy(job->id, sb->info.id, sizeof(job->id));
     job->dir_fd = fcntl(sb->dir_fd, F_DUPFD_CLOEXEC, 3);
     if (job->dir_fd < 0 || loop_submit(sb->node->loop, work_sync, done_sync, job, true) < 0) {
         if (job->dir_fd >= 0) {

@@ -55,7 +55,8 @@ struct sandbox {
     unsigned int attempts;  /* VMs that were given to its creation */
     bool await_reap;        /* found at the start: what it left behind is being reaped */
     bool remove_wanted;
-    unsigned int jobs;                     /* workers are at work in its directory */
+    bool snapshot_stays; /* it could not be removed: its wake may not be on stable storage */
+    unsigned int jobs;   /* workers are at work in its directory */
     void (*when_idle)(struct sandbox *sb); /* once, when there are none and it is not settling */
     struct sandbox_capture *capture;       /* while it is suspending */
     struct sandbox_resume *resume;         /* while it wakes from there */
@@ -131,7 +132,9 @@ bool sandbox_has_snapshot(const struct sandbox *sb);
 /* Before `suspending` is written down: what is left under that name is gone, and info.capture_id
  * names what will be there. */
 int sandbox_name_capture(struct sandbox *sb, struct error *err) _must_check_;
-/* An adopted one: its memory is on disk. */
+/* Whether there is something to wake from, a disk to boot included. */
+bool sandbox_can_wake(const struct sandbox *sb);
+/* An adopted one that can wake: its memory is on disk. */
 void sandbox_adopt_suspended(struct sandbox *sb);
 /* An adopted one that runs: what a suspend or wake left is removed. */
 void sandbox_drop_snapshot(struct sandbox *sb);
@@ -167,8 +170,6 @@ int sandbox_check_admission(struct node *node,
                             unsigned int memory_mib,
                             bool exists,
                             struct error *err) _must_check_;
-/* Makes journal and variables survive a power cut; blocks. */
-void sandbox_sync_record(int dir_fd);
 /* HELLO and IDENTITY of the next epoch, queued; known_silent as in agent_begin. 0 or -errno. */
 int sandbox_send_identity(struct sandbox *sb, bool known_silent, agent_identity_fn done)
     _must_check_;

@@ -238,8 +238,7 @@ static int take_over(struct sandbox *sb, const struct sandbox_restore *m, struct
     }
     lose_processes(sb);
     if (vm != NULL) {
-        sandbox_end_vm(sb, vm);
-        (void)unlinkat(sb->dir_fd, "disk.img", 0);
+        sandbox_end_vm(sb, vm); /* its disk is replaced by the wake that follows */
     }
     sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED);
     log_info("sandbox_rolled_back", "sandbox=%s checkpoint=%s", sb->info.id, m->ck->info.id);

@@ -106,7 +106,9 @@ static void back_to_sleep(struct sandbox *sb, const struct error *err)
     sb->change_err = *err;
     (void)error_wrap(&sb->change_err, "the sandbox could not be woken and stays suspended");
     sandbox_free_resume(sb);
-    (void)unlinkat(sb->dir_fd, "disk.img", 0);
+    if (sandbox_can_wake(sb)) {
+        (void)unlinkat(sb->dir_fd, "disk.img", 0);
+    }
     if (sandbox_enter(sb, SANDBOX_STATE_SUSPENDED) < 0) {
         sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED); /* as a restart would have it */
     }

@@ -5,7 +5,7 @@
  *              processes and the disk to stable storage; stop;    record's `capture_id`: suspended,
  *              save; capture into `suspended.new`; rename         the VM is reaped. Else made to
  *                                                                 run again, if the VM lives
- *   suspended  the VM ends, its disk goes                         suspended
+ *   suspended  onto stable storage; the VM ends, its disk goes    suspended
  *   waking     sandbox_resume.c, from here                        suspended, the new VM is reaped
  *   running    `suspended/` is removed                            runs; removed then
  *
@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "io/loop.h"
 #include "node/agent.h"
+#include "node/journal.h"
 #include "node/node_private.h"
 #include "node/sandbox_capture.h"
 #include "node/vm.h"
@@ -36,6 +37,16 @@
 void sandbox_suspended_path(const struct sandbox *sb, char *out, size_t size)
 {
     sandbox_dir_path(sb, "suspended", out, size);
+}
+
+bool sandbox_can_wake(const struct sandbox *sb)
+{
+    char path[SNAPSHOT_PATH_SIZE];
+    char disk[SNAPSHOT_PATH_SIZE + 16];
+
+    sandbox_suspended_path(sb, path, sizeof(path));
+    (void)snprintf(disk, sizeof(disk), "%s/disk.img", path);
+    return (snapshot_exists(path) || snapshot_is_cold(path)) && access(disk, F_OK) == 0;
 }
 
 bool sandbox_has_snapshot(const struct sandbox *sb)
@@ -124,8 +135,11 @@ static void work_drop(void *arg)
 {
     struct drop_job *job = arg;
 
-    sandbox_sync_record(job->sb->dir_fd);
-    job->result = snapshot_remove(job->dir);
+    /* The journal that was there before may still need it. */
+    job->result = journal_sync(job->sb->dir_fd);
+    if (job->result == 0) {
+        job->result = snapshot_remove(job->dir);
+    }
 }
 
 static void done_drop(void *arg)
@@ -133,6 +147,7 @@ static void done_drop(void *arg)
     struct drop_job *job = arg;
     struct sandbox *sb = job->sb;
 
+    sb->snapshot_stays = job->result < 0;
     if (job->result < 0) {
         log_warning("snapshot_not_removed", "sandbox=%s error=%s", sb->info.id,
                     strerror(-job->result));
@@ -213,47 +228,20 @@ static void undo(struct sandbox *sb, const struct error *err)
 
 /* ---- the end ---- */
 
-static void work_sync(void *arg)
+static void take_back(struct sandbox *sb, int r)
 {
-    struct sandbox *sb = arg;
-
-    sandbox_sync_record(sb->dir_fd);
-}
-
-static void done_sync(void *arg)
-{
-    struct sandbox *sb = arg;
-
-    if (sb->info.state == SANDBOX_STATE_SUSPENDING) {
-        sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED);
-    }
-    sandbox_end_job(sb);
-}
-
-/* The snapshot is whole: from the journal on it is what counts. */
-static void finish(struct sandbox *sb)
-{
-    struct sandbox_capture *c = sb->capture;
-    struct vm *vm = TAKE(sb->vm);
-    bool was_resting = sb->info.paused_at_ms != 0;
     struct error err = {0};
-    int r;
 
-    if (!was_resting) {
-        sandbox_begin_rest(sb);
-    }
-    sb->info.asleep = true;
-    r = sandbox_write_journal_as(sb, SANDBOX_STATE_SUSPENDED);
-    if (r < 0) {
-        sb->info.asleep = false;
-        if (!was_resting) {
-            sandbox_end_rest(sb);
-        }
-        sb->vm = vm;
-        (void)sandbox_fail_journal(&err, r);
-        undo(sb, &err);
-        return;
-    }
+    (void)sandbox_fail_journal(&err, r);
+    undo(sb, &err);
+}
+
+/* The snapshot and the journal that says so are on stable storage. */
+static void release(struct sandbox *sb)
+{
+    const struct sandbox_capture *c = sb->capture;
+    struct vm *vm = TAKE(sb->vm);
+
     log_info("sandbox_suspended",
              "sandbox=%s memory_bytes=%llu data_pages=%llu zero_pages=%llu own_pages=%llu "
              "quiet_ms=%lld disk_us=%lld memory_us=%lld stopped_ms=%lld total_ms=%lld",
@@ -263,11 +251,57 @@ static void finish(struct sandbox *sb)
              (long long)c->sizes.disk_us, (long long)c->sizes.memory_us,
              (long long)(c->captured_ms - c->stopped_ms),
              (long long)(clock_monotonic_ms() - c->begun_ms));
+    sb->info.asleep = true;
     free_capture(sb);
     sandbox_sleep_agent(sb);
     sandbox_end_vm(sb, vm);
     (void)unlinkat(sb->dir_fd, "disk.img", 0);
-    sandbox_submit(sb, work_sync, done_sync, sb);
+    sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED);
+}
+
+static void work_sync(void *arg)
+{
+    struct sandbox_capture *c = arg;
+
+    c->result = journal_sync(c->sb->dir_fd);
+}
+
+static void done_sync(void *arg)
+{
+    struct sandbox_capture *c = arg;
+    struct sandbox *sb = c->sb;
+
+    c->busy = false;
+    if (!is_capturing(sb)) {
+        free_capture(sb);
+    } else if (c->result < 0) {
+        /* Where this fails too, the journal still says `suspended`, without a snapshot soon: the
+         * next start of this program keeps the disk then. */
+        (void)sandbox_write_journal(sb);
+        take_back(sb, c->result);
+    } else {
+        release(sb);
+    }
+    sandbox_end_job(sb);
+}
+
+/* The snapshot is whole: from the journal on it is what counts. The VM and its disk stay until that
+ * has reached stable storage. */
+static void finish(struct sandbox *sb)
+{
+    struct vm *vm = TAKE(sb->vm);
+    int r;
+
+    sb->info.asleep = true;
+    r = sandbox_write_journal_as(sb, SANDBOX_STATE_SUSPENDED);
+    sb->info.asleep = false;
+    sb->vm = vm;
+    if (r < 0) {
+        take_back(sb, r);
+        return;
+    }
+    sb->capture->busy = true;
+    sandbox_submit(sb, work_sync, done_sync, sb->capture);
 }
 
 /* ---- capture ---- */
@@ -409,7 +443,10 @@ static int sync_sessions(const char *path)
             continue;
         }
         fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd >= 0 && fsync(fd) < 0) {
+        if (fd < 0 && errno == ENOENT) {
+            continue; /* removed meanwhile */
+        }
+        if (fd < 0 || fsync(fd) < 0) {
             return -errno;
         }
     }
@@ -603,6 +640,15 @@ int sandbox_name_capture(struct sandbox *sb, struct error *err)
     return 0;
 }
 
+/* What a restart would need: the journal of the wake from it may not be on stable storage. */
+static bool has_older(const struct sandbox *sb)
+{
+    char path[SNAPSHOT_PATH_SIZE];
+
+    sandbox_suspended_path(sb, path, sizeof(path));
+    return sb->snapshot_stays && snapshot_exists(path);
+}
+
 static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct error *err)
 {
     const struct sandbox_info before = sb->info;
@@ -610,6 +656,11 @@ static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct
 
     if (!node_is_ready(sb->node)) {
         return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    }
+    if (has_older(sb)) {
+        sandbox_drop_snapshot(sb);
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
+                              "what it was woken from could not be removed yet");
     }
     r = sandbox_name_capture(sb, err);
     if (r < 0) {

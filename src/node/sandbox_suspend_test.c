@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "io/loop.h"
 #include "node/agent.h"
+#include "node/journal.h"
 #include "node/node_private.h"
 #include "node/sandbox_capture.h"
 #include "node/vm.h"
@@ -39,6 +40,7 @@ struct world {
     char log[400]; /* what was done, one word each */
     int journal_error;
     uint64_t written_id; /* in the journal */
+    bool written_asleep;
     agent_done_fn agent_done;
     void *agent_arg;
     loop_fn work;
@@ -48,6 +50,7 @@ struct world {
     uint64_t tag;      /* its */
     int disown_error;
     int commit_error;
+    int sync_error;
 };
 
 static struct world *the_world; /* for the fakes that are told of nothing */
@@ -86,6 +89,7 @@ int sandbox_write_journal(struct sandbox *sb)
     note(w, word);
     if (w->journal_error == 0) {
         w->written_id = sb->info.capture_id;
+        w->written_asleep = sb->info.asleep;
     }
     return w->journal_error;
 }
@@ -139,9 +143,11 @@ void sandbox_free_resume(struct sandbox *sb)
     (void)sb;
 }
 
-void sandbox_sync_record(int dir_fd)
+int journal_sync(int dir_fd)
 {
     (void)dir_fd;
+    note(the_world, the_world->sync_error == 0 ? "sync" : "unsynced");
+    return the_world->sync_error;
 }
 
 void sandbox_save_console(struct sandbox *sb)
@@ -194,6 +200,12 @@ bool snapshot_exists(const char *dir)
     return the_world->has_snapshot;
 }
 
+bool snapshot_is_cold(const char *dir)
+{
+    (void)dir;
+    return false;
+}
+
 bool snapshot_has_parts(const char *dir)
 {
     (void)dir;
@@ -225,6 +237,7 @@ int snapshot_disown(const char *dir)
 
 int snapshot_remove(const char *dir)
 {
+    note(the_world, "remove");
     return snapshot_disown(dir);
 }
 
@@ -501,6 +514,11 @@ static void suspend_to_the_capture(struct world *w)
     expect(w, "journal:suspending SILENCE begin stop save", SANDBOX_STATE_SUSPENDING);
 }
 
+static bool has_disk(const struct world *w)
+{
+    return faccessat(w->sb.dir_fd, "disk.img", F_OK, 0) == 0;
+}
+
 /* ---- tests ---- */
 
 static void test_each_step_is_written_before_it_is_taken(void **state)
@@ -514,12 +532,81 @@ static void test_each_step_is_written_before_it_is_taken(void **state)
     assert_string_equal(w.sb.change_err.message, "");
     assert_int_equal(w.sb.change_err.code, (struct error){0}.code);
     work(&w);
-    expect(&w, "capture tag commit journal:suspended sleep end", SANDBOX_STATE_SUSPENDING);
+    expect(&w, "capture tag commit journal:suspended", SANDBOX_STATE_SUSPENDING);
+    assert_true(w.written_asleep);
+    assert_non_null(w.sb.vm);
+    assert_true(has_disk(&w));
+    work(&w);
+    expect(&w, "sync sleep end", SANDBOX_STATE_SUSPENDED);
     assert_true(w.sb.info.asleep);
     assert_null(w.sb.vm);
     assert_null(w.sb.capture);
+    assert_false(has_disk(&w));
+    end(&w);
+}
+
+/* VM and disk are there until the record is on stable storage. */
+static void test_what_cannot_be_synchronised_is_undone(void **state)
+{
+    struct world w;
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    suspend_to_the_capture(&w);
     work(&w);
-    expect(&w, "", SANDBOX_STATE_SUSPENDED);
+    expect(&w, "capture tag commit journal:suspended", SANDBOX_STATE_SUSPENDING);
+    w.sync_error = -EIO;
+    work(&w);
+    answer_agent(&w, 0); /* WAKE */
+    expect(&w, "unsynced journal:suspending WAKE cont journal:running", SANDBOX_STATE_RUNNING);
+    assert_false(w.written_asleep);
+    assert_false(w.sb.info.asleep);
+    assert_non_null(w.sb.vm);
+    assert_true(has_disk(&w));
+    assert_int_equal(w.sb.change_err.code, ERROR_INTERNAL);
+    end(&w);
+}
+
+/* A deletion, or the VM's end, while the record is synchronised. */
+static void test_what_ends_meanwhile_is_left_alone(void **state)
+{
+    struct world w;
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    suspend_to_the_capture(&w);
+    work(&w);
+    w.sb.info.state = SANDBOX_STATE_DELETING;
+    w.sb.vm = NULL;
+    w.log[0] = '\0';
+    work(&w);
+    expect(&w, "sync", SANDBOX_STATE_DELETING);
+    assert_null(w.sb.capture);
+    assert_int_equal(w.sb.jobs, 0);
+    end(&w);
+}
+
+/* The record of its wake may be lost yet. */
+static void test_a_snapshot_stays_until_its_wake_is_synchronised(void **state)
+{
+    struct world w;
+    struct error err = {0};
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    w.has_snapshot = true;
+    w.sync_error = -EIO;
+    sandbox_drop_snapshot(&w.sb);
+    work(&w);
+    expect(&w, "unsynced", SANDBOX_STATE_RUNNING);
+    assert_true(w.has_snapshot);
+    assert_true(suspend(&w, &err) < 0);
+    assert_int_equal(err.code, ERROR_SERVICE_UNAVAILABLE);
+    w.sync_error = 0;
+    work(&w);
+    expect(&w, "sync remove", SANDBOX_STATE_RUNNING);
+    assert_false(w.has_snapshot);
+    assert_int_equal(suspend(&w, NULL), 0);
     end(&w);
 }
 
@@ -626,6 +713,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_step_is_written_before_it_is_taken),
+        cmocka_unit_test(test_what_cannot_be_synchronised_is_undone),
+        cmocka_unit_test(test_what_ends_meanwhile_is_left_alone),
+        cmocka_unit_test(test_a_snapshot_stays_until_its_wake_is_synchronised),
         cmocka_unit_test(test_an_earlier_snapshot_does_not_count),
         cmocka_unit_test(test_the_time_of_a_capture_is_paused),
         cmocka_unit_test(test_it_waits_for_what_the_vmm_says),

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -194,6 +195,75 @@ class TestDamage:
         poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
         assert is_row(counted(node, sandbox, session))
         assert node.suspend(sandbox)["state"] == "suspended"
+
+
+class Unsyncable:
+    """While it lasts the sandbox's record cannot be synchronised: one of its files cannot be opened."""
+
+    def __init__(self, path):
+        self.path, self.aside = path, path.with_suffix(".aside")
+
+    def __enter__(self):
+        if self.path.exists():
+            self.path.rename(self.aside)
+        self.path.symlink_to("nowhere")
+
+    def __exit__(self, *exception):
+        self.path.unlink()
+        if self.aside.exists():
+            self.aside.rename(self.path)
+
+
+class TestSync:
+    """What has not reached stable storage makes nothing superfluous."""
+
+    @pytest.mark.parametrize("name", ["env.json", "sessions/out"])
+    def test_a_suspend_that_cannot_be_synchronised_is_undone(self, node, sandboxes, name):
+        sandbox = sandboxes()
+        folder = node.folder(sandbox)
+        _, session = node.command(sandbox, shell=COUNTER)
+        poll.until(lambda: len(counted(node, sandbox, session)) > 3, 60, "it counts")
+        vmm = node.installation.vmm_of(sandbox)
+        with Unsyncable(folder / name):
+            refused = node.ask("POST", f"/n1/sandboxes/{sandbox}/suspend")
+            assert refused.status == 500 and refused.json["sandbox"]["state"] == "running", refused.body
+            assert (folder / "disk.img").exists() and node.installation.vmm_of(sandbox) == vmm
+            assert journal_state(node, sandbox) == "running"
+        end = len(node.spool(sandbox, session))
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert is_row(counted(node, sandbox, session))
+        assert node.suspend(sandbox)["state"] == "suspended"
+        assert not (folder / "disk.img").exists()
+
+    def test_a_snapshot_outlives_a_wake_that_cannot_be_synchronised(self, node, sandboxes):
+        sandbox = sandboxes()
+        folder = node.folder(sandbox)
+        node.suspend(sandbox)
+        with Unsyncable(folder / "env.json"):
+            node.wake(sandbox)
+            node.output(sandbox, "echo since > /home/user/since")
+            refused = node.ask("POST", f"/n1/sandboxes/{sandbox}/suspend")
+            assert refused.status == 503 and node.state(sandbox) == "running", refused.body
+            assert (folder / "suspended/snapshot.json").exists()
+        poll.until(lambda: node.ask("POST", f"/n1/sandboxes/{sandbox}/suspend").status == 200, 60, "it can be removed")
+        node.wake(sandbox)
+        assert node.output(sandbox, "cat /home/user/since") == "since\n"
+
+    def test_one_without_its_snapshot_keeps_its_disk(self, node, sandboxes):
+        """As after a power cut that lost one and not the other."""
+        sandbox = sandboxes()
+        folder = node.folder(sandbox)
+        node.suspend(sandbox)
+        node.kill()
+        (folder / "suspended/snapshot.json").unlink()
+        shutil.copy(folder / "suspended/disk.img", folder / "disk.img")
+        for _ in range(2):
+            node.start()
+            answer = node.get(f"/n1/sandboxes/{sandbox}").json
+            assert (answer["state"], answer["reason"]["code"]) == ("error", "snapshot_lost"), answer
+            node.kill()
+            assert (folder / "disk.img").exists() and (folder / "suspended/disk.img").exists()
+        node.start()
 
 
 @pytest.fixture(scope="class")
