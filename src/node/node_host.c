@@ -176,5 +176,5 @@ int node_parts_new(struct node *node, struct error *err)
     }
     node->parts->lock_fd = -1;
     node->parts->runtime.tb_mib = (unsigned int)node->settings.node_tcg_tb_mib;
-    return 0;
+    return snapshot_room_init(&node->parts->room) < 0 ? error_set(err, ENOMEM, "no memory") : 0;
 }

@@ -5,6 +5,7 @@
 #include "node/checkpoint.h"
 #include "node/node.h"
 #include "node/runtime.h"
+#include "node/snapshot_room.h"
 
 struct base_set;
 struct netns_pool;
@@ -34,6 +35,7 @@ struct node_parts {
     struct template_pruner *pruner;
     struct sandbox_set *sandboxes;
     struct checkpoint_set checkpoints;
+    struct snapshot_room room; /* on the volume */
     uint64_t total_mib;
     uint64_t reserve_mib;
     bool reflink;

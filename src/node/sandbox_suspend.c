@@ -68,6 +68,7 @@ void sandbox_capture_free(struct sandbox_capture *c)
     if (c->source.state_fd >= 0) {
         (void)close(c->source.state_fd);
     }
+    snapshot_room_give_back(c->source.room, c->sizes.promised_bytes);
     json_decref(c->env);
     free(c);
 }
@@ -326,6 +327,9 @@ static void work_capture(void *arg)
     }
     if (c->result == 0 && c->checkpoint == NULL) {
         c->result = snapshot_commit(c->dir, &c->facts, &c->sizes, &c->err);
+    }
+    if (c->result < 0) {
+        (void)snapshot_remove(c->dir); /* a guest that goes on needs the room */
     }
 }
 
@@ -597,6 +601,7 @@ struct sandbox_capture *sandbox_capture_new(struct sandbox *sb)
         .ram_path = c->ram_path,
         .disk_path = c->disk_path,
         .reserve_mib = sb->node->settings.node_disk_reserve_mib / 2,
+        .room = &sb->node->parts->room,
     };
     c->begun_ms = clock_monotonic_ms();
     return c;

@@ -51,6 +51,7 @@ struct world {
     int disown_error;
     int commit_error;
     int sync_error;
+    uint64_t promised; /* of the room */
 };
 
 static struct world *the_world; /* for the fakes that are told of nothing */
@@ -258,9 +259,10 @@ int snapshot_capture(const char *dir,
     (void)dir;
     (void)facts;
     (void)source;
-    (void)ret;
     (void)err;
     note(the_world, "capture");
+    ret->promised_bytes = 4096;
+    the_world->promised += 4096;
     return 0;
 }
 
@@ -289,6 +291,12 @@ int snapshot_commit(const char *dir,
     }
     the_world->has_snapshot = true;
     return 0;
+}
+
+void snapshot_room_give_back(struct snapshot_room *room, uint64_t bytes)
+{
+    assert_ptr_equal(room, &the_world->parts.room);
+    the_world->promised -= bytes;
 }
 
 void checkpoint_fail(struct checkpoint *ck, const struct error *err)
@@ -493,6 +501,7 @@ static void begin(struct world *w, enum sandbox_state state)
 static void end(struct world *w)
 {
     sandbox_free_suspend(&w->sb);
+    assert_int_equal(w->promised, 0);
     (void)close(w->sb.dir_fd);
     assert_int_equal(dir_remove_tree(AT_FDCWD, w->dir), 0);
 }
@@ -662,7 +671,7 @@ static void test_the_time_of_a_capture_is_paused(void **state)
     assert_in_range(sandbox_paused_ms(&w.sb), 70000, 75000);
     answer_agent(&w, 0); /* WAKE */
     expect(&w,
-           "journal:suspending SILENCE begin stop save capture tag commit WAKE cont "
+           "journal:suspending SILENCE begin stop save capture tag commit remove WAKE cont "
            "journal:running",
            SANDBOX_STATE_RUNNING);
     assert_int_equal(w.sb.info.paused_at_ms, 0);

@@ -22,6 +22,8 @@
 #include "node/ram_layer.h"
 #include "node/runtime.h"
 
+struct snapshot_room;
+
 #define SNAPSHOT_PATH_SIZE 480
 #define SNAPSHOT_FORMAT    1
 #define SNAPSHOT_STATE_MAX (16U * 1024U * 1024U)
@@ -42,6 +44,7 @@ struct snapshot_source {
     const char *ram_path; /* the base image */
     const char *disk_path;
     uint64_t reserve_mib; /* of free space, not to be used */
+    struct snapshot_room *room;
 };
 
 struct snapshot_sizes {
@@ -50,8 +53,9 @@ struct snapshot_sizes {
     uint64_t disk_bytes; /* length, shared extents included */
     uint64_t data_pages;
     uint64_t zero_pages;
-    uint64_t own_pages; /* looked at */
-    int64_t disk_us;    /* what the clone took, and the memory */
+    uint64_t own_pages;      /* looked at */
+    uint64_t promised_bytes; /* of the room: to be given back after the commit */
+    int64_t disk_us;         /* what the clone took, and the memory */
     int64_t memory_us;
 };
 

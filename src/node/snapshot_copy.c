@@ -15,6 +15,7 @@
 #include "node/disk.h"
 #include "node/json_field.h"
 #include "node/snapshot_private.h"
+#include "node/snapshot_room.h"
 
 #define COLD     "cold"
 #define COLD_MAX 512U
@@ -75,8 +76,10 @@ int snapshot_capture_cold(const char *dir,
     int64_t begun_ns = clock_monotonic_ns();
     struct snapshot_sizes sizes = {0};
     char path[SNAPSHOT_PATH_SIZE + 32];
-    int r = check_room(dir, source->reserve_mib);
+    int r;
 
+    path_in(dir, ".new", "", path);
+    r = snapshot_room_promise(source->room, path, 0, source->reserve_mib);
     path_in(dir, ".new", "ram", path);
     if (r == 0 && link(source->ram_path, path) < 0) {
         r = -errno;

@@ -13,9 +13,9 @@
 #include "node/disk.h"
 #include "node/ram_pages.h"
 #include "node/snapshot_private.h"
+#include "node/snapshot_room.h"
 
 #define RUN_BYTES ((size_t)RAM_RUN_PAGES_MAX * RAM_PAGE_BYTES)
-#define MIB       1048576U
 
 enum page_kind {
     PAGE_SAME, /* as in the base */
@@ -113,19 +113,29 @@ static int count_run(void *arg, uint32_t first, uint32_t pages)
 }
 
 /* What is left must serve the guests that run: a full disk gives them errors. */
-static int check_room(const char *dir, uint64_t pages, uint64_t reserve_mib)
+static int
+take_room(const char *dir, const struct snapshot_source *source, struct snapshot_sizes *sizes)
 {
+    uint64_t most =
+        sizes->own_pages * (RAM_PAGE_BYTES + RAM_RUN_BYTES) + 2 * (uint64_t)RAM_PAGE_BYTES;
     char path[SNAPSHOT_PATH_SIZE];
-    uint64_t total;
-    uint64_t available;
     int r;
 
     (void)snprintf(path, sizeof(path), "%.470s.new", dir);
-    r = disk_space(path, &total, &available);
-    if (r < 0) {
-        return r;
+    r = snapshot_room_promise(source->room, path, most, source->reserve_mib);
+    if (r == 0) {
+        sizes->promised_bytes = most;
     }
-    return available < pages * RAM_PAGE_BYTES / MIB + reserve_mib + 1 ? -ENOSPC : 0;
+    return r;
+}
+
+/* What turned out to be as in the base. */
+static void trim_room(const struct snapshot_source *source, struct snapshot_sizes *sizes)
+{
+    if (sizes->promised_bytes > sizes->memory_bytes) {
+        snapshot_room_give_back(source->room, sizes->promised_bytes - sizes->memory_bytes);
+        sizes->promised_bytes = sizes->memory_bytes;
+    }
 }
 
 static int write_layer(struct capture *c, int fd, struct snapshot_sizes *ret)
@@ -193,10 +203,13 @@ static int capture_memory(const char *dir,
     }
     r = ram_view_each(&view, count_run, &ret->own_pages);
     if (r == 0) {
-        r = check_room(dir, ret->own_pages, source->reserve_mib);
+        r = take_room(dir, source, ret);
     }
     if (r == 0) {
         r = capture_view(dir, &c, &place, ret);
+    }
+    if (r == 0) {
+        trim_room(source, ret);
     }
     ram_view_close(&view);
     return r < 0 ? snapshot_fail(err, r, "the VM's memory cannot be captured") : 0;
@@ -271,6 +284,8 @@ int snapshot_capture(const char *dir,
         *ret = sizes;
         ret->disk_us = (cloned_ns - begun_ns) / 1000;
         ret->memory_us = (clock_monotonic_ns() - cloned_ns) / 1000;
+    } else {
+        snapshot_room_give_back(source->room, sizes.promised_bytes);
     }
     return r;
 }

@@ -16,8 +16,10 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
+#include "node/disk.h"
 #include "node/ram_pages.h"
 #include "node/ram_rig.h"
+#include "node/snapshot_room.h"
 
 #define PATH_SIZE 160
 
@@ -30,6 +32,7 @@ static const struct snapshot_facts facts = {
 
 struct fixture {
     struct ram_rig rig;
+    struct snapshot_room room;
     char dir[PATH_SIZE];
     char disk[PATH_SIZE];
 };
@@ -43,7 +46,8 @@ static int set_up(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
 
-    if (f == NULL || ram_rig_init(&f->rig) < 0 || ram_rig_spawn(&f->rig) < 0) {
+    if (f == NULL || snapshot_room_init(&f->room) < 0 || ram_rig_init(&f->rig) < 0 ||
+        ram_rig_spawn(&f->rig) < 0) {
         return -1;
     }
     (void)snprintf(f->dir, sizeof(f->dir), "%.64s/kept", f->rig.dir);
@@ -74,6 +78,7 @@ static int capture_as(struct fixture *f,
         .ram_path = f->rig.image_path,
         .disk_path = f->disk,
         .reserve_mib = reserve_mib,
+        .room = &f->room,
     };
     int r = fd_write_all(state_fd, span_of_str("devices"));
 
@@ -162,6 +167,37 @@ static void test_a_full_disk_is_found_before_it_is_full(void **state)
 
     assert_true(capture(*state, UINT32_MAX, &sizes, &err) < 0);
     assert_int_equal(err.code, ERROR_STORAGE_FULL);
+}
+
+/* What others are going to write is no free space, though nothing of it is there yet. */
+static void test_captures_at_once_share_the_room(void **state)
+{
+    struct fixture *f = *state;
+    struct snapshot_sizes sizes;
+    struct error err = {0};
+    uint64_t total_mib;
+    uint64_t free_mib;
+    uint64_t reserve_mib;
+
+    assert_int_equal(disk_space(f->rig.dir, &total_mib, &free_mib), 0);
+    if (free_mib < 4096) {
+        skip();
+    }
+    reserve_mib = free_mib - 2048;
+    ram_rig_write(&f->rig, 3, 200);
+    ram_rig_write(&f->rig, 5, 6); /* as in the image */
+    assert_int_equal(capture(f, reserve_mib, &sizes, NULL), 0);
+    assert_int_equal(sizes.promised_bytes, sizes.memory_bytes);
+    assert_int_equal(f->room.promised_bytes, sizes.memory_bytes);
+    snapshot_room_give_back(&f->room, sizes.promised_bytes);
+
+    assert_int_equal(snapshot_room_promise(&f->room, f->rig.dir, 3ULL << 30U, free_mib - 4090), 0);
+    assert_true(capture(f, reserve_mib, &sizes, &err) < 0);
+    assert_int_equal(err.code, ERROR_STORAGE_FULL);
+    assert_true(f->room.promised_bytes == 3ULL << 30U);
+    assert_int_equal(snapshot_room_promise(&f->room, f->rig.dir, UINT64_MAX, 0), -ENOSPC);
+    snapshot_room_give_back(&f->room, 3ULL << 30U);
+    assert_int_equal(capture(f, reserve_mib, &sizes, NULL), 0);
 }
 
 static void test_another_environment_is_named(void **state)
@@ -369,7 +405,8 @@ static void test_a_copy_stands_alone(void **state)
 static void test_a_cold_one_is_a_disk(void **state)
 {
     struct fixture *f = *state;
-    struct snapshot_source source = {.ram_path = f->rig.image_path, .disk_path = f->disk};
+    struct snapshot_source source = {
+        .ram_path = f->rig.image_path, .disk_path = f->disk, .room = &f->room};
     struct snapshot_facts fits = facts;
     struct snapshot_sizes sizes;
     struct error err = {0};
@@ -411,6 +448,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_image_outlives_its_base, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_full_disk_is_found_before_it_is_full, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_captures_at_once_share_the_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_another_environment_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_clock_that_is_measured_again_is_the_same, set_up,
                                         tear_down),
