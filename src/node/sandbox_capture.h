@@ -31,7 +31,10 @@ struct sandbox_capture {
     uint64_t id; /* of a suspend */
     bool was_paused;
     bool stopped;
-    bool busy; /* a worker has it */
+    bool busy;     /* a worker has it */
+    bool vm_ended; /* meanwhile, by itself, and why */
+    char end_code[32];
+    char end_message[320];
     int64_t begun_ms;
     int64_t stopped_ms;
     int64_t captured_ms;

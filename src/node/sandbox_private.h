@@ -123,7 +123,10 @@ void sandbox_continue(struct sandbox *sb, void (*done)(void *arg, int result));
 /* sandbox_suspend.c */
 void sandbox_suspended_path(const struct sandbox *sb, char *out, size_t size);
 void sandbox_free_suspend(struct sandbox *sb);
-/* Its VM is gone or going: a checkpoint that was being made fails. */
+/* Its VM has ended. True when a worker is about to know whether all of it is written down: then
+ * this file goes on. */
+bool sandbox_outlive_vm(struct sandbox *sb, struct vm *vm, const char *code, const char *message);
+/* Its VM is gone or going: what was being made of it comes to nothing. */
 void sandbox_lose_capture(struct sandbox *sb);
 /* What a snapshot of it is bound to here and now. */
 void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f);

@@ -159,6 +159,9 @@ static void on_vm_end(void *arg, struct vm *vm, const char *code, const char *me
         fail_create(sb, code_of_end(code), code, text);
         return;
     }
+    if (sandbox_outlive_vm(sb, vm, code, message)) {
+        return;
+    }
     (void)snprintf(sb->info.reason_code, sizeof(sb->info.reason_code), "%s", code);
     (void)snprintf(sb->info.reason_message, sizeof(sb->info.reason_message), "%s", message);
     sandbox_lose_vm(sb, vm);

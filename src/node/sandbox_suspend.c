@@ -89,7 +89,7 @@ static void free_capture(struct sandbox *sb)
 
 void sandbox_lose_capture(struct sandbox *sb)
 {
-    if (sb->capture != NULL && sb->capture->checkpoint != NULL && !sb->capture->busy) {
+    if (sb->capture != NULL && !sb->capture->busy) {
         free_capture(sb);
     }
 }
@@ -237,11 +237,20 @@ static void take_back(struct sandbox *sb, int r)
     undo(sb, &err);
 }
 
-/* The snapshot and the journal that says so are on stable storage. */
+/* Its VM ended by itself, and the capture decides. */
+static bool is_outliving(const struct sandbox *sb)
+{
+    return sb->capture != NULL && sb->capture->vm_ended && sb->info.state == sb->capture->state &&
+           !sb->node->parts->stopping;
+}
+
+/* The snapshot and the journal that says so are on stable storage; or there is no VM to go on with,
+ * and a restart would find the snapshot by its name: then the disk stays beside it. */
 static void release(struct sandbox *sb)
 {
     const struct sandbox_capture *c = sb->capture;
     struct vm *vm = TAKE(sb->vm);
+    bool is_safe = c->result == 0;
 
     log_info("sandbox_suspended",
              "sandbox=%s memory_bytes=%llu data_pages=%llu zero_pages=%llu own_pages=%llu "
@@ -255,8 +264,12 @@ static void release(struct sandbox *sb)
     sb->info.asleep = true;
     free_capture(sb);
     sandbox_sleep_agent(sb);
-    sandbox_end_vm(sb, vm);
-    (void)unlinkat(sb->dir_fd, "disk.img", 0);
+    if (vm != NULL) {
+        sandbox_end_vm(sb, vm);
+    }
+    if (is_safe) {
+        (void)unlinkat(sb->dir_fd, "disk.img", 0);
+    }
     sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED);
 }
 
@@ -273,9 +286,9 @@ static void done_sync(void *arg)
     struct sandbox *sb = c->sb;
 
     c->busy = false;
-    if (!is_capturing(sb)) {
+    if (!is_capturing(sb) && !is_outliving(sb)) {
         free_capture(sb);
-    } else if (c->result < 0) {
+    } else if (c->result < 0 && sb->vm != NULL) {
         /* Where this fails too, the journal still says `suspended`, without a snapshot soon: the
          * next start of this program keeps the disk then. */
         (void)sandbox_write_journal(sb);
@@ -297,12 +310,49 @@ static void finish(struct sandbox *sb)
     r = sandbox_write_journal_as(sb, SANDBOX_STATE_SUSPENDED);
     sb->info.asleep = false;
     sb->vm = vm;
+    if (r < 0 && vm == NULL) {
+        sb->capture->result = r;
+        release(sb);
+        return;
+    }
     if (r < 0) {
         take_back(sb, r);
         return;
     }
     sb->capture->busy = true;
     sandbox_submit(sb, work_sync, done_sync, sb->capture);
+}
+
+/* ---- a VM that ends by itself ---- */
+
+bool sandbox_outlive_vm(struct sandbox *sb, struct vm *vm, const char *code, const char *message)
+{
+    struct sandbox_capture *c = sb->capture;
+
+    if (!is_capturing(sb) || c->checkpoint != NULL || !c->stopped || !c->busy) {
+        return false;
+    }
+    c->vm_ended = true;
+    (void)snprintf(c->end_code, sizeof(c->end_code), "%s", code);
+    (void)snprintf(c->end_message, sizeof(c->end_message), "%s", message);
+    sandbox_sleep_agent(sb); /* its processes are lost only if the capture is */
+    sandbox_change_vm(sb, vm);
+    return true;
+}
+
+/* Neither a VM nor a snapshot. */
+static void lose(struct sandbox *sb)
+{
+    const struct sandbox_capture *c = sb->capture;
+
+    sandbox_set_reason(sb, &(struct sandbox_reason){c->end_code, c->end_message});
+    (void)snapshot_disown(c->dir);
+    free_capture(sb);
+    sb->agent_told = true;
+    sandbox_lose_agent(sb, "crashed");
+    sandbox_set_state(sb, SANDBOX_STATE_ERROR);
+    (void)sandbox_write_journal(sb);
+    sandbox_drop_snapshot(sb);
 }
 
 /* ---- capture ---- */
@@ -339,7 +389,13 @@ static void done_capture(void *arg)
     struct sandbox *sb = c->sb;
 
     c->busy = false;
-    if (!is_capturing(sb)) {
+    if (is_outliving(sb)) {
+        if (c->result < 0) {
+            lose(sb);
+        } else {
+            finish(sb);
+        }
+    } else if (!is_capturing(sb)) {
         free_capture(sb);
     } else if (c->result < 0) {
         const struct error err = c->err;

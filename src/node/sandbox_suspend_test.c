@@ -174,6 +174,18 @@ void sandbox_end_job(struct sandbox *sb)
     sandbox_tell_idle(sb);
 }
 
+void sandbox_change_vm(struct sandbox *sb, struct vm *vm)
+{
+    note(vm->world, "gone");
+    sb->vm = NULL;
+}
+
+void sandbox_lose_agent(struct sandbox *sb, const char *reason)
+{
+    assert_true(sb->agent_told);
+    note(the_world, reason);
+}
+
 bool node_is_ready(const struct node *node)
 {
     (void)node;
@@ -718,6 +730,73 @@ static void test_it_waits_for_what_the_vmm_says(void **state)
     end(&w);
 }
 
+/* With all of it written down it needs none any more. */
+static void test_a_vm_that_ends_in_its_capture(void **state)
+{
+    struct world w;
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    suspend_to_the_capture(&w);
+    assert_true(sandbox_outlive_vm(&w.sb, &w.vm, "out_of_memory", "it used more"));
+    expect(&w, "sleep gone", SANDBOX_STATE_SUSPENDING);
+    work(&w);
+    expect(&w, "capture tag commit journal:suspended", SANDBOX_STATE_SUSPENDING);
+    work(&w);
+    expect(&w, "sync sleep", SANDBOX_STATE_SUSPENDED);
+    assert_true(w.sb.info.asleep && w.has_snapshot && w.sb.capture == NULL);
+    assert_string_equal(w.sb.info.reason_code, "idle_timeout");
+    end(&w);
+
+    begin(&w, SANDBOX_STATE_RUNNING);
+    suspend_to_the_capture(&w);
+    assert_true(sandbox_outlive_vm(&w.sb, &w.vm, "out_of_memory", "it used more"));
+    w.journal_error = -EIO; /* a restart finds the snapshot all the same */
+    work(&w);
+    assert_int_equal(w.sb.info.state, SANDBOX_STATE_SUSPENDED);
+    end(&w);
+
+    begin(&w, SANDBOX_STATE_RUNNING);
+    suspend_to_the_capture(&w);
+    assert_true(sandbox_outlive_vm(&w.sb, &w.vm, "out_of_memory", "it used more"));
+    w.log[0] = '\0';
+    w.commit_error = -ENOSPC;
+    work(&w);
+    expect(&w, "capture tag commit crashed journal:error", SANDBOX_STATE_ERROR);
+    assert_false(w.sb.info.asleep || w.has_snapshot);
+    assert_null(w.sb.capture);
+    assert_string_equal(w.sb.info.reason_code, "out_of_memory");
+    assert_string_equal(w.sb.info.reason_message, "it used more");
+    end(&w);
+}
+
+/* In any other step there is nothing to wait for, and nothing is kept. */
+static void test_a_vm_that_ends_before_it(void **state)
+{
+    struct world w;
+
+    (void)state;
+    for (int step = 0; step < 3; step++) {
+        begin(&w, SANDBOX_STATE_RUNNING);
+        assert_int_equal(suspend(&w, NULL), 0);
+        if (step > 0) {
+            answer_agent(&w, 0);
+        }
+        if (step > 1) {
+            work(&w);
+            answer_vm(&w);
+        }
+        assert_false(sandbox_outlive_vm(&w.sb, &w.vm, "vmm_crashed", "it ended"));
+        w.sb.info.state = SANDBOX_STATE_ERROR;
+        sandbox_lose_capture(&w.sb);
+        if (w.work != NULL) {
+            work(&w);
+        }
+        assert_null(w.sb.capture);
+        end(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -728,6 +807,8 @@ int main(void)
         cmocka_unit_test(test_an_earlier_snapshot_does_not_count),
         cmocka_unit_test(test_the_time_of_a_capture_is_paused),
         cmocka_unit_test(test_it_waits_for_what_the_vmm_says),
+        cmocka_unit_test(test_a_vm_that_ends_in_its_capture),
+        cmocka_unit_test(test_a_vm_that_ends_before_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
