@@ -14,6 +14,11 @@
 
 struct sandbox_capture {
     struct sandbox *sb;
+    struct node *node;
+    struct list turn; /* capture_gate.h */
+    bool is_urgent;
+    bool has_place;
+    void (*go)(struct sandbox *sb);
     enum sandbox_state state;      /* of the sandbox meanwhile */
     struct checkpoint *checkpoint; /* NULL: a suspend */
     struct checkpoint_info info;   /* of the checkpoint */

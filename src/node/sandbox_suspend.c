@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "io/loop.h"
 #include "node/agent.h"
+#include "node/capture_gate.h"
 #include "node/journal.h"
 #include "node/node_private.h"
 #include "node/sandbox_capture.h"
@@ -69,6 +70,7 @@ void sandbox_capture_free(struct sandbox_capture *c)
         (void)close(c->source.state_fd);
     }
     snapshot_room_give_back(c->source.room, c->sizes.promised_bytes);
+    capture_gate_leave(c);
     json_decref(c->env);
     free(c);
 }
@@ -642,6 +644,9 @@ struct sandbox_capture *sandbox_capture_new(struct sandbox *sb)
         return NULL;
     }
     c->sb = sb;
+    c->node = sb->node;
+    list_init(&c->turn);
+    c->is_urgent = true;
     c->state = SANDBOX_STATE_SUSPENDING;
     sandbox_suspended_path(sb, c->dir, sizeof(c->dir));
     sandbox_dir_path(sb, "ram", c->ram_path, sizeof(c->ram_path));
@@ -663,15 +668,23 @@ struct sandbox_capture *sandbox_capture_new(struct sandbox *sb)
     return c;
 }
 
-static void start(struct sandbox *sb)
+static void go(struct sandbox *sb)
 {
     if (!is_capturing(sb)) {
         return;
     }
+    sb->capture->begun_ms = clock_monotonic_ms();
     if (sb->capture->was_paused) {
         sandbox_continue(sb, on_continued);
     } else {
         silence(sb);
+    }
+}
+
+static void start(struct sandbox *sb)
+{
+    if (is_capturing(sb)) {
+        capture_gate_enter(sb->capture, go);
     }
 }
 
@@ -734,6 +747,7 @@ static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct
         return error_set(err, ENOMEM, "no memory");
     }
     sb->capture->id = sb->info.capture_id;
+    sb->capture->is_urgent = reason->code[0] == '\0';
     sb->change_err = (struct error){0};
     sandbox_set_reason(sb, reason);
     r = sandbox_enter(sb, SANDBOX_STATE_SUSPENDING);

@@ -502,6 +502,7 @@ static void begin(struct world *w, enum sandbox_state state)
     w->ops.maps_ram_file = maps_ram;
     w->parts.runtime.ops = &w->ops;
     w->node.parts = &w->parts;
+    list_init(&w->parts.captures_waiting);
     w->sb.node = &w->node;
     w->sb.dir_fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     w->sb.vm = &w->vm;
@@ -797,6 +798,40 @@ static void test_a_vm_that_ends_before_it(void **state)
     }
 }
 
+/* Rules may want hundreds at once; what waits runs, and goes when it is deleted. */
+static void test_few_are_captured_at_once(void **state)
+{
+    static struct world all[6];
+    struct node_parts *parts = &all[0].parts;
+
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        begin(&all[i], SANDBOX_STATE_RUNNING);
+        all[i].node.parts = parts;
+        assert_int_equal(sandbox_suspend(&all[i].sb,
+                                         &(struct sandbox_reason){i == 5 ? "" : "idle_timeout", ""},
+                                         NULL, NULL, NULL),
+                         0);
+        expect(&all[i], i < 2 ? "journal:suspending SILENCE" : "journal:suspending",
+               SANDBOX_STATE_SUSPENDING);
+        assert_int_equal(all[i].sb.info.paused_at_ms != 0, i < 2);
+    }
+    all[2].sb.info.state = SANDBOX_STATE_DELETING;
+    sandbox_lose_capture(&all[2].sb);
+    the_world = &all[0];
+    answer_agent(&all[0], EBUSY);
+    expect(&all[5], "SILENCE", SANDBOX_STATE_SUSPENDING); /* somebody has asked for that one */
+    all[1].sb.info.state = SANDBOX_STATE_DELETING;
+    sandbox_lose_capture(&all[1].sb);
+    expect(&all[2], "", SANDBOX_STATE_DELETING);
+    expect(&all[3], "SILENCE", SANDBOX_STATE_SUSPENDING);
+    expect(&all[4], "", SANDBOX_STATE_SUSPENDING);
+    for (size_t i = 0; i < 6; i++) {
+        end(&all[i]);
+    }
+    assert_int_equal(parts->captures, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -809,6 +844,7 @@ int main(void)
         cmocka_unit_test(test_it_waits_for_what_the_vmm_says),
         cmocka_unit_test(test_a_vm_that_ends_in_its_capture),
         cmocka_unit_test(test_a_vm_that_ends_before_it),
+        cmocka_unit_test(test_few_are_captured_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
