@@ -12,7 +12,8 @@
 #include "base/fd.h"
 #include "node/json_field.h"
 
-#define JOURNAL_MAX 16384U
+#define JOURNAL_MAX   16384U
+#define PREPARED_FILE "journal.next"
 
 static json_t *pack_info(const struct sandbox_info *i)
 {
@@ -36,7 +37,7 @@ static json_t *pack_info(const struct sandbox_info *i)
         (int)i->asleep, "capture_id", (json_int_t)i->capture_id, "machine_id", machine_id);
 }
 
-int journal_write(int dir_fd, const struct journal *journal)
+static int write_as(int dir_fd, const char *name, const struct journal *journal, bool sync)
 {
     const struct journal_vm *vm = &journal->vm;
     json_t *root = pack_info(&journal->info);
@@ -53,7 +54,7 @@ int journal_write(int dir_fd, const struct journal *journal)
         }
     }
     if (r == 0) {
-        r = json_file_write(dir_fd, JOURNAL_FILE, root, false);
+        r = json_file_write(dir_fd, name, root, sync);
     }
     json_decref(root);
     return r;
@@ -77,6 +78,26 @@ int journal_sync(int dir_fd)
         r = -errno;
     }
     return r;
+}
+
+int journal_write(int dir_fd, const struct journal *journal)
+{
+    return write_as(dir_fd, JOURNAL_FILE, journal, false);
+}
+
+int journal_prepare(int dir_fd, const struct journal *journal)
+{
+    return write_as(dir_fd, PREPARED_FILE, journal, true);
+}
+
+int journal_take_prepared(int dir_fd)
+{
+    return renameat(dir_fd, PREPARED_FILE, dir_fd, JOURNAL_FILE) < 0 ? -errno : 0;
+}
+
+void journal_drop_prepared(int dir_fd)
+{
+    (void)unlinkat(dir_fd, PREPARED_FILE, 0);
 }
 
 static bool parse_state(const json_t *root, enum sandbox_state *ret)

@@ -30,6 +30,11 @@ struct journal {
 
 /* 0 or -errno. */
 int journal_write(int dir_fd, const struct journal *journal) _must_check_;
+/* One that may be needed, on stable storage but not in place: blocks. 0 or -errno. */
+int journal_prepare(int dir_fd, const struct journal *journal) _must_check_;
+/* It replaces the one in place, which needs no room; or goes. 0 or -errno. */
+int journal_take_prepared(int dir_fd) _must_check_;
+void journal_drop_prepared(int dir_fd);
 /* 0, -ENOENT, or -EBADMSG for a damaged one. */
 int journal_read(int dir_fd, struct journal *ret) _must_check_;
 /* Makes it and the variables beside it (JOURNAL_ENV_FILE) survive a power cut; blocks. 0 or -errno:

@@ -145,6 +145,27 @@ static void test_sync_tells_what_failed(void **state)
     assert_int_equal(journal_sync(p->fd), 0);
 }
 
+/* It is none until it is taken, and then the one. */
+static void test_a_prepared_one_is_taken(void **state)
+{
+    const struct place *p = *state;
+    struct journal in = make_journal();
+    struct journal out;
+
+    assert_int_equal(journal_write(p->fd, &in), 0);
+    assert_int_equal(journal_take_prepared(p->fd), -ENOENT);
+    in.info.state = SANDBOX_STATE_WAKING;
+    assert_int_equal(journal_prepare(p->fd, &in), 0);
+    assert_int_equal(journal_read(p->fd, &out), 0);
+    assert_int_equal(out.info.state, SANDBOX_STATE_RUNNING);
+    assert_int_equal(journal_take_prepared(p->fd), 0);
+    assert_int_equal(journal_read(p->fd, &out), 0);
+    assert_int_equal(out.info.state, SANDBOX_STATE_WAKING);
+    assert_int_equal(journal_prepare(p->fd, &in), 0);
+    journal_drop_prepared(p->fd);
+    assert_int_equal(journal_take_prepared(p->fd), -ENOENT);
+}
+
 static void write_text(const struct place *p, const char *text)
 {
     assert_int_equal(file_write_atomic(p->fd, JOURNAL_FILE, span_of_str(text), 0600, false), 0);
@@ -205,6 +226,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_round_trip, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sleep_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sync_tells_what_failed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_prepared_one_is_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_missing_and_damaged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bad_members, set_up, tear_down),
     };

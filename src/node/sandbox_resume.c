@@ -6,7 +6,8 @@
  * confirmed every part. The conversation is held (agent_hold.h): no output is taken and no input
  * given before the journal says `running`, so that until then the VM can be thrown away and the
  * sandbox is suspended as before. That is what every failure here leads to, and a restart of this
- * program too. */
+ * program too. Since processes run by then, the record that says `running` is on the disk in
+ * another name before they do: no full disk can take the VM from them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include "node/agent.h"
 #include "node/agent_hold.h"
 #include "node/base_files.h"
+#include "node/journal.h"
 #include "node/node_private.h"
 #include "node/sandbox_private.h"
 #include "node/snapshot.h"
@@ -29,7 +31,9 @@ struct sandbox_resume {
     struct sandbox *sb;
     char dir[SNAPSHOT_PATH_SIZE];
     struct snapshot_facts facts;
-    bool cold; /* there is a disk to boot from, and no more */
+    struct journal record; /* as it will be, but for what the guest says and when */
+    int dir_fd;            /* of the sandbox */
+    bool cold;             /* there is a disk to boot from, and no more */
     bool ram_is_memfd;
     int ram_memfd;
     int proc_fd;
@@ -109,6 +113,7 @@ static void back_to_sleep(struct sandbox *sb, const struct error *err)
     if (sandbox_can_wake(sb)) {
         (void)unlinkat(sb->dir_fd, "disk.img", 0);
     }
+    journal_drop_prepared(sb->dir_fd);
     if (sandbox_enter(sb, SANDBOX_STATE_SUSPENDED) < 0) {
         sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED); /* as a restart would have it */
     }
@@ -144,6 +149,17 @@ static void on_vm_end(void *arg, struct vm *vm, const char *code, const char *me
 /* ---- the end ---- */
 
 /* From the journal on it runs, whatever happens. */
+static int write_record(struct sandbox *sb)
+{
+    int r = sandbox_write_journal_as(sb, SANDBOX_STATE_RUNNING);
+
+    if (r < 0 && journal_take_prepared(sb->dir_fd) == 0) {
+        return 0;
+    }
+    journal_drop_prepared(sb->dir_fd);
+    return r;
+}
+
 static void finish(struct sandbox *sb)
 {
     const struct sandbox_resume *m = sb->resume;
@@ -159,7 +175,7 @@ static void finish(struct sandbox *sb)
     if (sb->info.running_at_ms == 0) {
         sb->info.running_at_ms = clock_real_ms();
     }
-    r = sandbox_write_journal_as(sb, SANDBOX_STATE_RUNNING);
+    r = write_record(sb);
     if (r < 0) {
         sb->info = before;
         (void)sandbox_fail_journal(&err, r);
@@ -271,6 +287,33 @@ static void work_fill(void *arg)
     struct sandbox_resume *m = arg;
 
     m->result = snapshot_fill(m->dir, &m->facts, m->proc_fd, m->ram_is_memfd, &m->err);
+    if (m->result == 0 && m->record.info.state == SANDBOX_STATE_RUNNING) {
+        int r = journal_prepare(m->dir_fd, &m->record);
+
+        m->result = r < 0 ? sandbox_fail_journal(&m->err, r) : 0;
+    }
+}
+
+/* One that is being created is thrown away when its record cannot be written. */
+static void make_record(struct sandbox_resume *m)
+{
+    const struct sandbox *sb = m->sb;
+    struct sandbox_info *i = &m->record.info;
+
+    if (sb->info.state != SANDBOX_STATE_WAKING) {
+        return;
+    }
+    *i = sb->info;
+    i->state = SANDBOX_STATE_RUNNING;
+    i->asleep = false;
+    i->capture_id = 0;
+    i->paused_total_ms = sandbox_paused_ms(sb);
+    i->paused_at_ms = 0;
+    i->identity_epoch++;
+    i->identity_done = AGENT_IDENTITY_ALL;
+    i->active_at_ms = clock_real_ms();
+    i->identity_confirmed_at_ms = i->active_at_ms;
+    vm_describe(sb->vm, &m->record.vm);
 }
 
 static void load(struct sandbox_resume *m)
@@ -321,6 +364,7 @@ static void on_spawned(void *arg, struct vm *vm)
         give_up(sb, &m->err);
         return;
     }
+    make_record(m);
     submit(m, work_fill, done_fill);
 }
 
@@ -395,6 +439,7 @@ static struct sandbox_resume *make_resume(struct sandbox *sb)
         return NULL;
     }
     m->sb = sb;
+    m->dir_fd = sb->dir_fd;
     m->users = 1;
     m->ram_memfd = -1;
     m->proc_fd = -1;

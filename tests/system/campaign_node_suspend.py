@@ -177,6 +177,32 @@ class TestDamage:
         path.write_bytes(good)
         assert node.wake(sandbox)["state"] == "running"
 
+    def test_a_guest_that_goes_on_is_not_taken_back(self, node, sandboxes):
+        """Its processes run when the record is to say so: that cannot fail any more."""
+        sandbox = sandboxes()
+        folder = node.folder(sandbox)
+        _, session = node.command(sandbox, shell=COUNTER)
+        poll.until(lambda: len(counted(node, sandbox, session)) > 3, 60, "it counts")
+        node.suspend(sandbox)
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(node.ask("POST", f"/n1/sandboxes/{sandbox}/wake")))
+        asking.start()
+        poll.until(lambda: json.loads((folder / "journal.json").read_text())["state"] == "waking", 60, "it wakes", every=0.0005)
+        obstacle = folder / "journal.json.new"  # what every write of it begins with
+        obstacle.mkdir()
+        try:
+            asking.join()
+            assert answers[0].status == 200 and answers[0].json["state"] == "running", answers[0].body
+            assert json.loads((folder / "journal.json").read_text())["state"] == "running"
+        finally:
+            obstacle.rmdir()
+        node.restart()
+        poll.until(lambda: node.state(sandbox) == "running", 60, "it runs", every=0.05)
+        end = len(node.spool(sandbox, session))
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert is_row(counted(node, sandbox, session))
+        assert not (folder / "journal.next").exists()
+
     def test_a_full_disk_leaves_it_running(self, node, sandboxes):
         sandbox = sandboxes()
         _, session = node.command(sandbox, shell=COUNTER)
