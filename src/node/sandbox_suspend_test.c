@@ -72,14 +72,6 @@ static void expect(struct world *w, const char *log, enum sandbox_state state)
 
 /* ---- fakes: the record ---- */
 
-const char *sandbox_state_name(enum sandbox_state state)
-{
-    static const char *const names[] = {"creating",   "running",   "pausing",  "paused", "waking",
-                                        "suspending", "suspended", "deleting", "error",  "deleted"};
-
-    return names[state];
-}
-
 int sandbox_write_journal(struct sandbox *sb)
 {
     struct world *w = the_world;
@@ -111,37 +103,10 @@ void sandbox_set_state(struct sandbox *sb, enum sandbox_state state)
     sb->info.state = state;
 }
 
-void sandbox_touch(struct sandbox *sb)
-{
-    (void)sb;
-}
-
 void sandbox_dir_path(const struct sandbox *sb, const char *file, char *out, size_t size)
 {
     (void)sb;
     (void)snprintf(out, size, "%s/%s", the_world->dir, file);
-}
-
-int sandbox_add_waiter(
-    struct node *node, struct sandbox *sb, enum waiter_kind kind, sandbox_wait_fn fn, void *arg)
-{
-    (void)node;
-    (void)sb;
-    (void)kind;
-    (void)fn;
-    (void)arg;
-    return 0;
-}
-
-int sandbox_begin_resume(struct sandbox *sb, struct error *err)
-{
-    (void)sb;
-    return error_set(err, EIO, "not here");
-}
-
-void sandbox_free_resume(struct sandbox *sb)
-{
-    (void)sb;
 }
 
 int journal_sync(int dir_fd)
@@ -149,11 +114,6 @@ int journal_sync(int dir_fd)
     (void)dir_fd;
     note(the_world, the_world->sync_error == 0 ? "sync" : "unsynced");
     return the_world->sync_error;
-}
-
-void sandbox_save_console(struct sandbox *sb)
-{
-    (void)sb;
 }
 
 void sandbox_sleep_agent(struct sandbox *sb)
@@ -184,12 +144,6 @@ void sandbox_lose_agent(struct sandbox *sb, const char *reason)
 {
     assert_true(sb->agent_told);
     note(the_world, reason);
-}
-
-bool node_is_ready(const struct node *node)
-{
-    (void)node;
-    return true;
 }
 
 /* ---- fakes: workers and snapshots ---- */
@@ -278,17 +232,6 @@ int snapshot_capture(const char *dir,
     return 0;
 }
 
-int snapshot_capture_cold(const char *dir,
-                          const struct snapshot_source *source,
-                          struct snapshot_sizes *ret,
-                          struct error *err)
-{
-    (void)dir;
-    (void)source;
-    (void)ret;
-    return error_set(err, EIO, "not here");
-}
-
 int snapshot_commit(const char *dir,
                     const struct snapshot_facts *facts,
                     const struct snapshot_sizes *sizes,
@@ -309,36 +252,6 @@ void snapshot_room_give_back(struct snapshot_room *room, uint64_t bytes)
 {
     assert_ptr_equal(room, &the_world->parts.room);
     the_world->promised -= bytes;
-}
-
-void checkpoint_fail(struct checkpoint *ck, const struct error *err)
-{
-    (void)ck;
-    (void)err;
-}
-
-int sandbox_checkpoint_prepare(struct sandbox_capture *c)
-{
-    (void)c;
-    return 0;
-}
-
-void sandbox_checkpoint_captured(struct sandbox *sb)
-{
-    (void)sb;
-}
-
-void sandbox_checkpoint_resume(struct sandbox *sb, bool stopped, bool was_paused)
-{
-    (void)sb;
-    (void)stopped;
-    (void)was_paused;
-}
-
-void sandbox_checkpoint_go_on(struct sandbox *sb, bool was_paused)
-{
-    (void)sb;
-    (void)was_paused;
 }
 
 /* ---- fakes: the VM and its agent ---- */
@@ -389,20 +302,6 @@ void vm_read_console(struct vm *vm, vm_fn done, void *arg)
     done(arg, vm);
 }
 
-void vm_set_deadline(struct vm *vm, int64_t timeout_ms, const char *code, const char *message)
-{
-    (void)vm;
-    (void)timeout_ms;
-    (void)code;
-    (void)message;
-}
-
-int vm_open_process(const struct vm *vm)
-{
-    (void)vm;
-    return open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
 static void ask(struct agent *agent, const char *word, agent_done_fn done, void *arg)
 {
     struct world *w = ((struct vm *)(uintptr_t)agent)->world;
@@ -432,17 +331,6 @@ void agent_begin(
     (void)known_silent;
     (void)deadline_ms;
     ask(agent, "HELLO", done, arg);
-}
-
-void agent_expect_wake(struct agent *agent)
-{
-    (void)agent;
-}
-
-bool agent_takes_time(const struct agent *agent)
-{
-    (void)agent;
-    return true;
 }
 
 /* ---- the other side's answers ---- */

@@ -1,0 +1,65 @@
+/* Removes what a suspend, a wake or a rollback leaves in a sandbox's directory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "node/journal.h"
+#include "node/sandbox_capture.h"
+
+struct drop_job {
+    struct sandbox *sb;
+    char dir[SNAPSHOT_PATH_SIZE];
+    int result;
+};
+
+static void work_drop(void *arg)
+{
+    struct drop_job *job = arg;
+
+    /* The journal that was there before may still need it. */
+    job->result = journal_sync(job->sb->dir_fd);
+    if (job->result == 0) {
+        job->result = snapshot_remove(job->dir);
+    }
+}
+
+static void done_drop(void *arg)
+{
+    struct drop_job *job = arg;
+    struct sandbox *sb = job->sb;
+
+    sb->snapshot_stays = job->result < 0;
+    if (job->result < 0) {
+        log_warning("snapshot_not_removed", "sandbox=%s error=%s", sb->info.id,
+                    strerror(-job->result));
+    }
+    free(job);
+    sandbox_end_job(sb);
+}
+
+static void drop(struct sandbox *sb, const char *name)
+{
+    struct drop_job *job = calloc(1, sizeof(*job));
+
+    if (job == NULL) {
+        log_warning("snapshot_not_removed", "sandbox=%s error=memory", sb->info.id);
+        return;
+    }
+    job->sb = sb;
+    sandbox_dir_path(sb, name, job->dir, sizeof(job->dir));
+    if (!snapshot_has_parts(job->dir)) {
+        free(job);
+        return;
+    }
+    sandbox_submit(sb, work_drop, done_drop, job);
+}
+
+void sandbox_drop_snapshot(struct sandbox *sb)
+{
+    drop(sb, "suspended");
+}
+
+void sandbox_drop_rollback(struct sandbox *sb)
+{
+    drop(sb, "rollback");
+}
