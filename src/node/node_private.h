@@ -36,7 +36,7 @@ struct node_parts {
     struct sandbox_set *sandboxes;
     struct checkpoint_set checkpoints;
     struct snapshot_room room; /* on the volume */
-    unsigned int captures; /* that have a place (capture_gate.h) */
+    unsigned int captures;     /* that have a place (capture_gate.h) */
     struct list captures_waiting;
     uint64_t total_mib;
     uint64_t reserve_mib;

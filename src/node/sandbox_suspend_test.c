@@ -250,7 +250,7 @@ int snapshot_commit(const char *dir,
 
 void snapshot_room_give_back(struct snapshot_room *room, uint64_t bytes)
 {
-    assert_ptr_equal(room, &the_world->parts.room);
+    assert_ptr_equal(room, &the_world->node.parts->room);
     the_world->promised -= bytes;
 }
 
@@ -651,7 +651,7 @@ static void test_a_vm_that_ends_in_its_capture(void **state)
     w.log[0] = '\0';
     w.commit_error = -ENOSPC;
     work(&w);
-    expect(&w, "capture tag commit crashed journal:error", SANDBOX_STATE_ERROR);
+    expect(&w, "capture tag commit remove crashed journal:error", SANDBOX_STATE_ERROR);
     assert_false(w.sb.info.asleep || w.has_snapshot);
     assert_null(w.sb.capture);
     assert_string_equal(w.sb.info.reason_code, "out_of_memory");
