@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "api/api.h"
+#include "api/expiry.h"
 #include "api/lifecycle.h"
 #include "api/report.h"
 #include "api/run_once.h"
@@ -134,6 +135,7 @@ static int apply(struct api *api, struct sandbox *s, const struct sandbox_report
         return r;
     }
     if (before != s->state) {
+        expiry_changed(api, clock_real_ms()); /* rules may count from here on */
         log_info("sandbox", "sandbox=%s state=%s reason=%s", s->id, sandbox_state_name(s->state),
                  s->reason_code[0] == '\0' ? "-" : s->reason_code);
     }

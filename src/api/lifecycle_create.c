@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "api/expiry.h"
 #include "api/lifecycle_private.h"
 #include "api/record_json.h"
 #include "base/clock.h"
@@ -126,6 +127,7 @@ static void finish_create(struct job *job, const json_t *answer)
         job_park(job);
         return;
     }
+    expiry_changed(job->api, clock_real_ms()); /* its idle rule counts from here on */
     job_end(job);
 }
 

@@ -131,6 +131,7 @@ static int write_kept(struct run_job *job, const json_t *record)
     }
     if (r > 0) {
         r = store_sandbox_update(api->store, &s, &err);
+        expiry_changed(api, clock_real_ms()); /* its idle rule counts now */
     }
     if (r == 0) {
         r = store_sandbox_drop_pending(api->store, sandbox_id, &err);
