@@ -8,6 +8,10 @@
 #include "node/agent_private.h"
 #include "node/agent_quiet.h"
 
+/* Beyond it nothing new is started: what a guest may leave waiting, and beside it a window of input
+ * for each of 64 transfers at once, which is no fault of a guest. */
+#define START_QUEUE_MAX (AGENT_QUEUE_MAX + 64U * AGENT_WINDOW)
+
 #define LATE_FRAMES_MAX AGENT_CONTROL_FRAMES_PER_SECOND
 
 /* Index of the first channel with a number of at least `number`. */
@@ -114,7 +118,7 @@ struct agent_channel *agent_channel_start(struct agent *agent,
     int r;
 
     if (agent->state == AGENT_STATE_FAILED || agent->channel_count >= AGENT_CHANNELS_MAX ||
-        agent->out.n - agent->out_start > AGENT_QUEUE_MAX) {
+        agent->out.n - agent->out_start > START_QUEUE_MAX) {
         (void)error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
                              "the sandbox's agent takes no more commands now");
         return NULL;

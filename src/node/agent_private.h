@@ -31,7 +31,7 @@ enum agent_state {
 };
 struct loop_timer;
 struct loop_watch;
-/* Bytes that wait for a guest which does not read: beyond it nothing new is started. */
+/* Bytes that wait for a guest which does not read: one that takes nothing of more ends. */
 #define AGENT_QUEUE_MAX       (4U * 1024U * 1024U)
 #define AGENT_START_WAIT_MS   60000
 #define AGENT_STUCK_MS        60000 /* for a guest that takes nothing of such a queue */
