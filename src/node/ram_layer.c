@@ -337,7 +337,7 @@ int ram_layer_open(int fd,
                    struct ram_layer *ret,
                    struct error *err)
 {
-    struct ram_layer_head head;
+    struct ram_layer_head head = {0};
     struct ram_run *runs;
     int r = read_head(fd, &head, err);
 

@@ -259,7 +259,7 @@ int snapshot_capture(const char *dir,
     struct snapshot_sizes sizes = {0};
     int64_t begun_ns = clock_monotonic_ns();
     int64_t cloned_ns;
-    struct stat st;
+    struct stat st = {0};
     int r = link_ram(dir, source->ram_path);
 
     if (r < 0) {

@@ -38,7 +38,7 @@ static int add_run(struct spool *spool, unsigned int stream, size_t n)
         *last += (uint32_t)n;
         return 0;
     }
-    if (spool->held_count == spool->held_room) {
+    if (spool->held_runs == NULL || spool->held_count == spool->held_room) {
         size_t room = spool->held_room == 0 ? 16 : spool->held_room * 2;
         uint32_t *grown = realloc(spool->held_runs, room * sizeof(*grown));
 
