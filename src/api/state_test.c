@@ -357,6 +357,21 @@ static void test_rules_that_cannot_be_carried_out_hold_nothing_up(void **state)
     wait_state(rig, id, "paused", 8000);
 }
 
+/* The rule's time is over before there is anything to carry it out on. */
+static void test_a_slow_create_keeps_its_idle_rule(void **state)
+{
+    struct rig *rig = *state;
+    char id[21];
+
+    rig_control(rig, "delay_ms 900\n");
+    rig_create(rig,
+               "{\"template\": \"base\", \"lifecycle\": {\"idle_timeout_seconds\": 0.3,"
+               " \"idle_action\": \"pause\"}}",
+               id);
+    rig_control(rig, "");
+    wait_state(rig, id, "paused", 8000);
+}
+
 static void test_timeout_pauses_once(void **state)
 {
     struct rig *rig = *state;
@@ -449,6 +464,8 @@ static void test_deleting_refuses(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        /* While no other rule is due. */
+        cmocka_unit_test(test_a_slow_create_keeps_its_idle_rule),
         cmocka_unit_test(test_pause_and_wake),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_delete_overtakes),
