@@ -215,6 +215,25 @@ void lifecycle_note(struct api *api, const struct sandbox_report *report)
     }
 }
 
+int job_write_begin(struct job *job, job_mark_fn mark, struct error *err)
+{
+    struct store *store = job->api->store;
+    int r = store_begin(store, err);
+
+    if (r < 0) {
+        return r;
+    }
+    r = store_operation_run(store, job->operation_id, err);
+    if (r == 0) {
+        r = mark(job, err);
+    }
+    if (r < 0) {
+        store_rollback(store);
+        return r;
+    }
+    return store_commit(store, err);
+}
+
 void job_park(struct job *job)
 {
     loop_timer_start(job->timer, job->delay_ms);

@@ -204,25 +204,6 @@ static int mark_begun(const struct job *job, struct error *err)
                                    job->reason_code, job->reason_message, err);
 }
 
-static int write_begin(struct job *job, struct error *err)
-{
-    struct store *store = job->api->store;
-    int r = store_begin(store, err);
-
-    if (r < 0) {
-        return r;
-    }
-    r = store_operation_run(store, job->operation_id, err);
-    if (r == 0) {
-        r = mark_begun(job, err);
-    }
-    if (r < 0) {
-        store_rollback(store);
-        return r;
-    }
-    return store_commit(store, err);
-}
-
 void job_start_change(struct job *job)
 {
     _cleanup_sandbox_ struct sandbox s = {0};
@@ -248,7 +229,8 @@ void job_start_change(struct job *job)
         }
         return;
     }
-    if (r < 0 || check_drain(job->api, job->kind, &err) < 0 || write_begin(job, &err) < 0) {
+    if (r < 0 || check_drain(job->api, job->kind, &err) < 0 ||
+        job_write_begin(job, mark_begun, &err) < 0) {
         fail(job, NULL, &err);
         return;
     }

@@ -207,25 +207,6 @@ static int mark_begun(const struct job *job, struct error *err)
                                                                  SANDBOX_WAKING, "", "", err);
 }
 
-static int write_begin(struct job *job, struct error *err)
-{
-    struct store *store = job->api->store;
-    int r = store_begin(store, err);
-
-    if (r < 0) {
-        return r;
-    }
-    r = store_operation_run(store, job->operation_id, err);
-    if (r == 0) {
-        r = mark_begun(job, err);
-    }
-    if (r < 0) {
-        store_rollback(store);
-        return r;
-    }
-    return store_commit(store, err);
-}
-
 static int check_drain(const struct job *job, struct error *err)
 {
     return job->kind == JOB_CHECKPOINT
@@ -249,7 +230,7 @@ void job_start_capture(struct job *job)
         fail(job, NULL, &err);
         return;
     }
-    if (r < 0 || check_drain(job, &err) < 0 || write_begin(job, &err) < 0) {
+    if (r < 0 || check_drain(job, &err) < 0 || job_write_begin(job, mark_begun, &err) < 0) {
         fail(job, NULL, &err);
         return;
     }

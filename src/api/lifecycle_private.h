@@ -53,6 +53,9 @@ int job_count(const struct api *api, const char *sandbox_id);
 bool job_is_first(const struct job *job);
 /* body: of a create, NULL: the one kept in the store. */
 void job_send(struct job *job, const char *body);
+/* Writes down that it is at work: its operation, and what `mark` changes, in one step. */
+typedef int (*job_mark_fn)(const struct job *job, struct error *err);
+int job_write_begin(struct job *job, job_mark_fn mark, struct error *err) _must_check_;
 /* Tries again later. */
 void job_park(struct job *job);
 /* Ends the job, tells those who wait, begins the next one. */
