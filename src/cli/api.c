@@ -178,7 +178,21 @@ static int fail_from_operation(const json_t *operation, struct error *err)
     return -EPROTO;
 }
 
-int api_wait_operation(struct cli *cli, const json_t *answer, struct error *err)
+/* A deleted sandbox stays as it was told last. */
+static void read_sandbox_anew(struct cli *cli, json_t *answer)
+{
+    json_t *sandbox = NULL;
+    char path[REST_REQUEST_SIZE];
+    struct error err = {0};
+
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%.40s",
+                   api_text(json_object_get(answer, "sandbox"), "id"));
+    if (json_object_get(answer, "sandbox") != NULL && api_get(cli, path, &sandbox, &err) == 0) {
+        (void)json_object_set_new(answer, "sandbox", sandbox);
+    }
+}
+
+int api_wait_operation(struct cli *cli, json_t *answer, struct error *err)
 {
     _cleanup_json_ json_t *operation = json_incref(json_object_get(answer, "operation"));
 
@@ -189,6 +203,10 @@ int api_wait_operation(struct cli *cli, const json_t *answer, struct error *err)
         int r;
 
         if (operation == NULL || strcmp(state, "succeeded") == 0) {
+            if (operation != json_object_get(answer, "operation")) {
+                (void)json_object_set(answer, "operation", operation);
+                read_sandbox_anew(cli, answer);
+            }
             return 0;
         }
         if (strcmp(state, "failed") == 0) {

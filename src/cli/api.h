@@ -32,8 +32,9 @@ int api_send(struct cli *cli,
              const json_t *body,
              json_t **ret,
              struct error *err) _must_check_;
-/* Reads `answer`'s operation until it has ended; a failed one is err. */
-int api_wait_operation(struct cli *cli, const json_t *answer, struct error *err) _must_check_;
+/* Reads `answer`'s operation until it has ended; a failed one is err. Where that took another call,
+ * `answer` has the operation and its sandbox as they are then. */
+int api_wait_operation(struct cli *cli, json_t *answer, struct error *err) _must_check_;
 
 /* Body of a create from --name, --env, --vcpus, --memory, --disk, --metadata, --lifetime and the
  * template word. NULL and err (EINVAL: usage) on bad values. */

@@ -267,6 +267,19 @@ int cli_print_json(const json_t *json)
     return cli_print(&out);
 }
 
+int cli_print_answers(const json_t *answers, size_t words)
+{
+    _cleanup_json_ json_t *document = NULL;
+
+    if (words == 1) {
+        const json_t *only = json_array_get(answers, 0);
+
+        return only == NULL ? EXIT_STATUS_DONE : cli_print_json(only);
+    }
+    document = json_pack("{s:O, s:n}", "items", answers, "next_cursor");
+    return cli_print_json(document);
+}
+
 int cli_print_table(const struct cli *cli, const struct table *table)
 {
     _cleanup_buf_ struct buf out = buf_make(0);

@@ -68,6 +68,9 @@ int cli_fail_usage(const struct cli *cli, const struct error *err);
 /* Writes text to standard output; returns the exit status. */
 int cli_print(const struct buf *text);
 int cli_print_json(const json_t *json);
+/* One document of what a verb that takes `words` words was answered: for one word the answer itself
+ * (nothing when there is none), for several a list of those that there are. */
+int cli_print_answers(const json_t *answers, size_t words);
 /* Prints a table, or err's failure. Returns the exit status. */
 int cli_print_table(const struct cli *cli, const struct table *table);
 /* One line on stderr, only when it is a terminal. */

@@ -239,6 +239,7 @@ static int find_key(struct cli *cli, const char *word, char ret_id[ID_SIZE], str
 
 static int remove_keys(struct cli *cli, const struct args *args)
 {
+    _cleanup_json_ json_t *answers = json_array();
     struct error err = {0};
     int status = EXIT_STATUS_DONE;
 
@@ -250,6 +251,7 @@ static int remove_keys(struct cli *cli, const struct args *args)
         return cli_fail(cli, &err);
     }
     for (size_t i = 1; i < args->word_count; i++) {
+        _cleanup_json_ json_t *answer = NULL;
         char path[REST_REQUEST_SIZE];
         char id[ID_SIZE];
 
@@ -258,11 +260,17 @@ static int remove_keys(struct cli *cli, const struct args *args)
             continue;
         }
         (void)snprintf(path, sizeof(path), "/v1/keys/%s", id);
-        if (api_send(cli, "DELETE", path, NULL, NULL, &err) < 0) {
+        if (api_send(cli, "DELETE", path, NULL, &answer, &err) < 0) {
             status = cli_fail(cli, &err);
-        } else {
+            continue;
+        }
+        (void)json_array_append(answers, answer);
+        if (!cli->json) {
             cli_progress(cli, "revoked %s", id);
         }
+    }
+    if (cli->json) {
+        (void)cli_print_answers(answers, args->word_count - 1);
     }
     return status;
 }

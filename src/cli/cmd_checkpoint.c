@@ -28,7 +28,7 @@ static int usage(struct cli *cli)
 }
 
 /* The operation's end: its result is the checkpoint. */
-static int wait_result(struct cli *cli, const json_t *answer, json_t **ret, struct error *err)
+static int wait_result(struct cli *cli, json_t *answer, json_t **ret, struct error *err)
 {
     char path[REST_REQUEST_SIZE];
 
@@ -113,8 +113,9 @@ static int list(struct cli *cli, const struct args *args)
     return cli_print_table(cli, table);
 }
 
-static int remove_one(struct cli *cli, const char *id, json_t *removed)
+static int remove_one(struct cli *cli, const char *id, json_t *answers)
 {
+    _cleanup_json_ json_t *answer = NULL;
     _cleanup_buf_ struct buf path = buf_make(REST_REQUEST_SIZE);
     struct error err = {0};
 
@@ -124,10 +125,10 @@ static int remove_one(struct cli *cli, const char *id, json_t *removed)
         (void)error_set(&err, E2BIG, "that id is too long");
         return cli_fail(cli, &err);
     }
-    if (api_send(cli, "DELETE", buf_str(&path), NULL, NULL, &err) < 0) {
+    if (api_send(cli, "DELETE", buf_str(&path), NULL, &answer, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    (void)json_array_append_new(removed, json_string(id));
+    (void)json_array_append(answers, answer);
     if (!cli->json) {
         cli_progress(cli, "removed %s", id);
     }
@@ -137,8 +138,7 @@ static int remove_one(struct cli *cli, const char *id, json_t *removed)
 /* Every word is tried, whatever became of the ones before it. */
 static int remove_all(struct cli *cli, const struct args *args)
 {
-    _cleanup_json_ json_t *removed = json_array();
-    _cleanup_json_ json_t *document = NULL;
+    _cleanup_json_ json_t *answers = json_array();
     struct error err = {0};
     int status = EXIT_STATUS_DONE;
 
@@ -154,13 +154,12 @@ static int remove_all(struct cli *cli, const struct args *args)
         return cli_fail(cli, &err);
     }
     for (size_t i = 1; i < args->word_count; i++) {
-        int r = remove_one(cli, args->words[i], removed);
+        int r = remove_one(cli, args->words[i], answers);
 
         status = r != EXIT_STATUS_DONE ? r : status;
     }
     if (cli->json) {
-        document = json_pack("{s:O}", "removed", removed);
-        (void)cli_print_json(document);
+        (void)cli_print_answers(answers, args->word_count - 1);
     }
     return status;
 }

@@ -55,7 +55,7 @@ static int list(struct ports *p, struct error *err)
     int r;
 
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/ports", p->id);
-    r = api_get(p->cli, path, &answer, err);
+    r = api_list(p->cli, path, 0, &answer, err);
     if (r < 0) {
         return r;
     }

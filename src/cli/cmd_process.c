@@ -89,26 +89,34 @@ int cmd_ps(struct cli *cli, const struct args *args)
     return cli->json ? cli_print_json(list) : print_processes(cli, json_object_get(list, "items"));
 }
 
-/* POST …/processes/{process}/{verb}; sandbox_word may be NULL. */
+/* What a signal or a kill is for. */
+struct target {
+    const char *sandbox; /* an id or a name; NULL: whichever has the process */
+    const char *process;
+};
+
+/* POST …/processes/{process}/{verb}; the answer goes to the end of `answers`. */
 static int send_to_process(struct cli *cli,
-                           const char *sandbox_word,
-                           const char *process,
+                           const struct target *target,
                            const char *verb,
-                           const json_t *body)
+                           const json_t *body,
+                           json_t *answers)
 {
     _cleanup_json_ json_t *answer = NULL;
     struct error err = {0};
     char sandbox[ID_SIZE];
     char path[REST_REQUEST_SIZE];
 
-    if (api_find_process(cli, sandbox_word, process, sandbox, &err) < 0) {
+    if (api_find_process(cli, target->sandbox, target->process, sandbox, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/processes/%s/%s", sandbox, process, verb);
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/processes/%s/%s", sandbox, target->process,
+                   verb);
     if (api_send(cli, "POST", path, body, &answer, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    return cli->json && answer != NULL ? cli_print_json(answer) : EXIT_STATUS_DONE;
+    (void)json_array_append(answers, answer);
+    return EXIT_STATUS_DONE;
 }
 
 /* SIGTERM from "TERM", "SIGTERM", "term" or "15". */
@@ -137,9 +145,13 @@ static int signal_name(const char *word, char ret_name[16], struct error *err)
 int cmd_signal(struct cli *cli, const struct args *args)
 {
     const char *scope = args_get(args, "scope");
+    const struct target target = {args->word_count == 3 ? args_word(args, 0) : NULL,
+                                  args_word(args, args->word_count - 2)};
+    _cleanup_json_ json_t *answers = json_array();
+    _cleanup_json_ json_t *body = NULL;
     struct error err = {0};
     char name[16];
-    _cleanup_json_ json_t *body = NULL;
+    int status;
 
     if (signal_name(args_word(args, args->word_count - 1), name, &err) < 0) {
         return cli_fail_usage(cli, &err);
@@ -149,14 +161,19 @@ int cmd_signal(struct cli *cli, const struct args *args)
     if (cli_connect(cli, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    return send_to_process(cli, args->word_count == 3 ? args_word(args, 0) : NULL,
-                           args_word(args, args->word_count - 2), "signal", body);
+    status = send_to_process(cli, &target, "signal", body, answers);
+    if (cli->json) {
+        (void)cli_print_answers(answers, 1);
+    }
+    return status;
 }
 
 int cmd_kill(struct cli *cli, const struct args *args)
 {
+    _cleanup_json_ json_t *answers = json_array();
     _cleanup_json_ json_t *body = json_object();
     const char *sandbox = id_is_valid(args_word(args, 0), "pr") ? NULL : args_word(args, 0);
+    size_t first = sandbox != NULL ? 1 : 0;
     struct error err = {0};
     int status = EXIT_STATUS_DONE;
 
@@ -167,10 +184,14 @@ int cmd_kill(struct cli *cli, const struct args *args)
     if (cli_connect(cli, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    for (size_t i = sandbox != NULL ? 1 : 0; i < args->word_count; i++) {
-        int r = send_to_process(cli, sandbox, args->words[i], "kill", body);
+    for (size_t i = first; i < args->word_count; i++) {
+        const struct target target = {sandbox, args->words[i]};
+        int r = send_to_process(cli, &target, "kill", body, answers);
 
         status = r != EXIT_STATUS_DONE ? r : status;
+    }
+    if (cli->json) {
+        (void)cli_print_answers(answers, args->word_count - first);
     }
     return status;
 }

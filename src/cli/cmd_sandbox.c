@@ -219,7 +219,7 @@ int cmd_show(struct cli *cli, const struct args *args)
 }
 
 /* Every word is tried, whatever became of the ones before it. */
-static int remove_one(struct cli *cli, const char *word, json_t *removed)
+static int remove_one(struct cli *cli, const char *word, json_t *answers)
 {
     _cleanup_json_ json_t *answer = NULL;
     struct error err = {0};
@@ -234,7 +234,7 @@ static int remove_one(struct cli *cli, const char *word, json_t *removed)
         api_wait_operation(cli, answer, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    (void)json_array_append_new(removed, json_string(id));
+    (void)json_array_append(answers, answer);
     if (!cli->json) {
         cli_progress(cli, "removed %s", id);
     }
@@ -243,8 +243,7 @@ static int remove_one(struct cli *cli, const char *word, json_t *removed)
 
 int cmd_rm(struct cli *cli, const struct args *args)
 {
-    _cleanup_json_ json_t *removed = json_array();
-    _cleanup_json_ json_t *document = NULL;
+    _cleanup_json_ json_t *answers = json_array();
     struct error err = {0};
     int status = EXIT_STATUS_DONE;
 
@@ -258,13 +257,12 @@ int cmd_rm(struct cli *cli, const struct args *args)
         return EXIT_STATUS_REFUSED;
     }
     for (size_t i = 0; i < args->word_count; i++) {
-        int r = remove_one(cli, args->words[i], removed);
+        int r = remove_one(cli, args->words[i], answers);
 
         status = r != EXIT_STATUS_DONE ? r : status;
     }
     if (cli->json) {
-        document = json_pack("{s:O}", "removed", removed);
-        (void)cli_print_json(document);
+        (void)cli_print_answers(answers, args->word_count);
     }
     return status;
 }

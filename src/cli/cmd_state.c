@@ -13,7 +13,7 @@ struct change {
 };
 
 static int
-change_one(struct cli *cli, const struct change *change, const char *word, json_t *changed)
+change_one(struct cli *cli, const struct change *change, const char *word, json_t *answers)
 {
     _cleanup_json_ json_t *answer = NULL;
     struct error err = {0};
@@ -28,7 +28,7 @@ change_one(struct cli *cli, const struct change *change, const char *word, json_
         api_wait_operation(cli, answer, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    (void)json_array_append_new(changed, json_string(id));
+    (void)json_array_append(answers, answer);
     if (!cli->json) {
         cli_progress(cli, "%s %s", change->done, id);
     }
@@ -38,8 +38,7 @@ change_one(struct cli *cli, const struct change *change, const char *word, json_
 /* Every word is tried, whatever became of the ones before it. */
 static int change_all(struct cli *cli, const struct args *args, const struct change *change)
 {
-    _cleanup_json_ json_t *changed = json_array();
-    _cleanup_json_ json_t *document = NULL;
+    _cleanup_json_ json_t *answers = json_array();
     struct error err = {0};
     int status = EXIT_STATUS_DONE;
 
@@ -47,13 +46,12 @@ static int change_all(struct cli *cli, const struct args *args, const struct cha
         return cli_fail(cli, &err);
     }
     for (size_t i = 0; i < args->word_count; i++) {
-        int r = change_one(cli, change, args->words[i], changed);
+        int r = change_one(cli, change, args->words[i], answers);
 
         status = r != EXIT_STATUS_DONE ? r : status;
     }
     if (cli->json) {
-        document = json_pack("{s:O}", change->done, changed);
-        (void)cli_print_json(document);
+        (void)cli_print_answers(answers, args->word_count);
     }
     return status;
 }

@@ -279,6 +279,7 @@ class FakeApi:
         self.changes, self.samples = [], []  # of watches, of metrics
         self.evil_tar = None  # what every download of a tree gets
         self.sandboxes, self.processes, self.keys = {}, {}, {}
+        self.pending = {}  # operations that end when they are read, with their sandboxes
         self.node_names = ["local"]
         self.node_states = ["ready"]  # each reading takes one, the last one stays
         self.requests = []  # (method, path, body or None, headers)
@@ -425,7 +426,11 @@ class FakeApi:
             case ("GET", "keys"):
                 return 200, {"items": list(self.keys.values()), "next_cursor": None}
             case ("DELETE", "keys", key):
-                return (200, {}) if self.keys.pop(key, None) else self.refusal(404, "not_found", "no such key", resource="key")
+                gone = self.keys.pop(key, None)
+                return (200, gone) if gone else self.refusal(404, "not_found", "no such key", resource="key")
+            case ("GET", "operations", operation):
+                self.sandboxes[self.pending[operation]]["state"] = "paused"
+                return 200, {"id": operation, "state": "succeeded"}
             case ("POST", "run"):
                 sandbox = self.create(body)
                 result = Process(sandbox, body).result()
@@ -458,6 +463,10 @@ class FakeApi:
             case ("DELETE",):
                 del self.sandboxes[sandbox["id"]]
                 return 200, {"sandbox": {**sandbox, "state": "deleting"}, "operation": {"id": make_id("op"), "state": "succeeded"}}
+            case ("POST", "pause"):
+                operation = make_id("op")
+                self.pending[operation] = sandbox["id"]
+                return 202, {"sandbox": {**sandbox, "state": "pausing"}, "operation": {"id": operation, "state": "pending"}}
             case ("POST", "commands"):
                 try:
                     process = Process(sandbox, body)
@@ -474,7 +483,10 @@ class FakeApi:
             case (_, "files", *what):
                 return self.files(request, method, what, query, body)
             case ("GET", "ports"):
-                return 200, {"items": [self.port_record(sandbox, n) for n in sandbox["ports"]], "next_cursor": None}
+                start = int(query.get("cursor", 0))
+                end = start + int(query.get("limit", 100))
+                return 200, {"items": [self.port_record(sandbox, n) for n in sandbox["ports"][start:end]],
+                             "next_cursor": str(end) if end < len(sandbox["ports"]) else None}
             case ("GET" | "PUT", "ports", port):
                 if method == "GET" and int(port) not in sandbox["ports"]:
                     return self.refusal(404, "not_found", f"nothing listens on port {port}", resource="port")

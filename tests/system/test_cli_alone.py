@@ -303,6 +303,28 @@ def test_rm_takes_names_and_goes_on_after_a_failure(space, api, box):
     assert not api.sandboxes
 
 
+def test_json_is_one_document_of_what_the_api_answered(space, api, tmp_path):
+    """One word gives the answer itself, several a list; an answer that came early is told as it is at the end."""
+    one, two, three = (api.create({"template": "base"})["id"] for _ in range(3))
+    done = json.loads(space("pause", "--json", one).stdout)
+    assert (done["sandbox"]["id"], done["sandbox"]["state"], done["operation"]["state"]) == (one, "paused", "succeeded")
+    some = space("pause", "--json", one, "nosuch", two)
+    assert some.returncode == 1 and "not_found" in some.stderr
+    some = json.loads(some.stdout)
+    assert [item["sandbox"]["id"] for item in some["items"]] == [one, two] and some["next_cursor"] is None
+    none = space("pause", "--json", "nosuch")
+    assert (none.returncode, none.stdout) == (1, "")
+    processes = [space("exec", "-d", one, "--", "sleep", "1000").stdout.strip() for _ in range(4)]
+    assert json.loads(space("signal", "--json", processes[0], "TERM").stdout) == {}
+    assert json.loads(space("kill", "--json", processes[1]).stdout) == {"killed": True}
+    assert [item["killed"] for item in json.loads(space("kill", "--json", one, *processes[2:]).stdout)["items"]] == [True, True]
+    assert space("keys", "create", "--out", str(tmp_path / "key"), "ci").returncode == 0
+    assert json.loads(space("keys", "rm", "--json", "ci").stdout)["name"] == "ci"
+    removed = json.loads(space("rm", "--json", "--yes", one).stdout)["sandbox"]
+    assert (removed["id"], removed["state"]) == (one, "deleting")
+    assert len(json.loads(space("rm", "--json", "--yes", two, three).stdout)["items"]) == 2
+
+
 def test_rm_asks_on_a_terminal(env, api, box):
     for answer, left in ((b"n\n", 1), (b"y\n", 0)):
         master, slave = pty.openpty()

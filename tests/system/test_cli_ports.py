@@ -235,6 +235,9 @@ def test_ports(space, api, box):
     listed = space("ports", "box")
     assert listed.returncode == 0 and "8000" in listed.stdout and "no " in listed.stdout
     assert [i["port"] for i in json.loads(space("ports", "--json", "box").stdout)["items"]] == [8000, 22]
+    api.sandboxes[box]["ports"] = list(range(1, 2002))
+    assert [i["port"] for i in json.loads(space("ports", "--json", "box").stdout)["items"]] == list(range(1, 2002))
+    api.sandboxes[box]["ports"] = [8000, 22]
     done = space("ports", "box", "--public", "8000")
     assert done.returncode == 0 and done.stdout == f"http://8000-{box}.example/\n" and api.sandboxes[box]["public"] == {8000: True}
     assert space("ports", "box", "--private", "8000").returncode == 0 and api.sandboxes[box]["public"] == {8000: False}

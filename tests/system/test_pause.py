@@ -418,6 +418,7 @@ class TestCli:
         assert "paused" in installation.space("ls").stdout
         refused = installation.space("exec", made, "--", "true")
         assert refused.returncode == 125 and "auto_wake" in refused.stderr
-        assert json.loads(installation.space("wake", made, "--json").stdout) == {"woken": [made]}
+        woken = json.loads(installation.space("wake", made, "--json").stdout)
+        assert (woken["sandbox"]["id"], woken["sandbox"]["state"], woken["operation"]["state"]) == (made, "running", "succeeded")
         assert "lifecycle.idle_action" in installation.space("show", made).stdout
         installation.space("rm", "--yes", made)
