@@ -11,7 +11,10 @@
     "Accept-Ranges, Content-Encoding, Content-Length, Content-Range, ETag, Idempotency-Replayed, " \
     "Last-Modified, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After, "          \
     "X-Request-Id, X-Space-End, X-Space-Next-Offset"
-#define MAX_AGE_SECONDS "7200"
+#define PORT_EXPOSED_HEADERS "Retry-After, X-Request-Id, X-Space-Error"
+#define MAX_AGE_SECONDS      "7200"
+/* Short: once the port is public its application decides. */
+#define PORT_MAX_AGE_SECONDS "60"
 
 void cors_add_headers(const struct request *rq, struct request_headers *headers)
 {
@@ -38,6 +41,35 @@ bool cors_answer_preflight(struct request *rq)
     request_headers_add(&headers, "Access-Control-Allow-Methods", methods);
     request_headers_add(&headers, "Access-Control-Allow-Headers", ALLOWED_HEADERS);
     request_headers_add(&headers, "Access-Control-Max-Age", MAX_AGE_SECONDS);
+    request_answer_headers(rq, 204, &headers, span_make(NULL, 0));
+    return true;
+}
+
+void cors_add_port_headers(struct request_headers *headers)
+{
+    request_headers_add(headers, "Access-Control-Allow-Origin", "*");
+    request_headers_add(headers, "Access-Control-Expose-Headers", PORT_EXPOSED_HEADERS);
+}
+
+/* Any page, any method, any header, but never with cookies ("*"): what then comes is let in by its
+ * token or not at all. */
+bool cors_answer_port_preflight(struct request *rq)
+{
+    const char *method = http_exchange_header(rq->exchange, "Access-Control-Request-Method");
+    struct request_headers headers;
+
+    if (strcmp(http_exchange_method(rq->exchange), "OPTIONS") != 0 || method == NULL ||
+        http_exchange_header(rq->exchange, "Origin") == NULL) {
+        return false;
+    }
+    request_headers_make(rq, NULL, &headers);
+    request_headers_add(&headers, "Access-Control-Allow-Origin", "*");
+    request_headers_add(&headers, "Access-Control-Allow-Methods", method);
+    request_headers_add(&headers, "Access-Control-Allow-Headers",
+                        http_exchange_header(rq->exchange, "Access-Control-Request-Headers"));
+    request_headers_add(&headers, "Access-Control-Max-Age", PORT_MAX_AGE_SECONDS);
+    request_headers_add(&headers, "Vary",
+                        "Access-Control-Request-Headers, Access-Control-Request-Method");
     request_answer_headers(rq, 204, &headers, span_make(NULL, 0));
     return true;
 }

@@ -144,6 +144,7 @@ int port_access_check(struct request *rq, struct port_request *port, struct erro
         port->by_cookie = true;
     }
     if (credential == NULL) {
+        port->is_strange = true;
         return refuse_stranger(rq, port, err);
     }
     r = auth_check_credential(rq, credential, err);

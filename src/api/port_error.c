@@ -1,5 +1,6 @@
 #include "api/port_error.h"
 
+#include "api/cors.h"
 #include "api/port_headers.h"
 #include "api/request.h"
 #include "base/buf.h"
@@ -68,6 +69,7 @@ void port_error_answer(struct request *rq,
     html = html && buf_error(&page) == 0;
     request_headers_make(rq, html ? "text/html; charset=utf-8" : "application/json", &headers);
     request_headers_add(&headers, "X-Space-Error", error_code_name(err->code));
+    cors_add_port_headers(&headers);
     request_headers_add(&headers, "Vary", "Accept");
     request_headers_add(&headers, "Content-Security-Policy", PAGE_POLICY);
     request_headers_add(&headers, "Retry-After",

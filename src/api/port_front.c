@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "api/auth.h"
+#include "api/cors.h"
 #include "api/node_call.h"
 #include "api/node_link.h"
 #include "api/port_access.h"
@@ -208,6 +209,10 @@ static void enter(struct request *rq, struct port_request *port, const char *pat
         r = error_set_code(&err, ERROR_SERVICE_UNAVAILABLE, NULL, "space-api is stopping");
     } else {
         r = port_access_check(rq, port, &err);
+    }
+    if (r < 0 && port->is_strange && err.code == ERROR_UNAUTHORIZED &&
+        cors_answer_port_preflight(rq)) {
+        return;
     }
     if (r < 0) {
         request_fail(rq, &err);

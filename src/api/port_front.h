@@ -18,6 +18,7 @@ struct port_request {
     bool by_path;
     bool is_public;
     bool by_cookie;              /* our cookie let it in */
+    bool is_strange;             /* it came without any credential of ours to a private port */
     bool had_token;              /* in its query */
     char token[PORT_TOKEN_SIZE]; /* the first one of the query, or "" */
     const char *upgrade;         /* the protocols asked for, or NULL */

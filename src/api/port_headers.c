@@ -303,6 +303,9 @@ void port_headers_of_answer(const struct http_header *in,
     if (facts->had_token) {
         port_headers_add(out, "Referrer-Policy", "no-referrer");
     }
+    if (facts->by_token && port_headers_find(out, "Access-Control-Allow-Origin") == NULL) {
+        port_headers_add(out, "Access-Control-Allow-Origin", "*");
+    }
     if (facts->by_path) {
         port_headers_add(out, "Content-Security-Policy", "sandbox");
         port_headers_add(out, "X-Content-Type-Options", "nosniff");

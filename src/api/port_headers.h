@@ -42,11 +42,13 @@ void port_headers_of_request(const struct http_header *in,
 struct port_answer_facts {
     bool by_path;
     bool had_token; /* in the query: no other page may learn that URL */
+    bool by_token; /* a credential that a page must have sent on purpose, not a cookie, let it in */
 };
 
 /* Leaves out what would reach beyond this page: of both forms Clear-Site-Data, Alt-Svc, and
- * cookies of ours and of other hosts; by path all cookies and whatever speaks for the origin. `out`
- * is empty. */
+ * cookies of ours and of other hosts; by path all cookies and whatever speaks for the origin. Where
+ * the application says nothing about other origins, the page that has the token may read the answer
+ * to it. `out` is empty. */
 void port_headers_of_answer(const struct http_header *in,
                             size_t count,
                             const struct port_answer_facts *facts,

@@ -70,7 +70,7 @@ static void check_query(struct span target)
 static void filter(const struct http_header *in, size_t count, bool by_path)
 {
     struct port_request_facts request = {by_path, "192.0.2.1", "http", "h"};
-    struct port_answer_facts answer = {by_path, by_path};
+    struct port_answer_facts answer = {by_path, by_path, !by_path};
     _cleanup_port_headers_ struct port_headers to_guest = {0};
     _cleanup_port_headers_ struct port_headers to_client = {0};
 

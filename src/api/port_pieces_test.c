@@ -333,7 +333,7 @@ static const struct http_header answer[] = {
 
 static void test_answer_headers(void **state)
 {
-    struct port_answer_facts facts = {false, false};
+    struct port_answer_facts facts = {.by_token = true};
     char text[1024];
 
     (void)state;
@@ -349,7 +349,7 @@ static void test_answer_headers(void **state)
                             "Referrer-Policy=unsafe-url|Access-Control-Allow-Origin=*|"
                             "WWW-Authenticate=Basic|");
     }
-    facts = (struct port_answer_facts){true, true};
+    facts = (struct port_answer_facts){.by_path = true, .had_token = true};
     {
         _cleanup_port_headers_ struct port_headers out = {0};
 
@@ -360,6 +360,23 @@ static void test_answer_headers(void **state)
                                   "Referrer-Policy=no-referrer|"
                                   "Content-Security-Policy=sandbox|"
                                   "X-Content-Type-Options=nosniff|");
+    }
+}
+
+/* An application that says nothing: whoever has the token may read, a cookie opens nothing. */
+static void test_answers_to_pages_with_a_token(void **state)
+{
+    static const struct http_header plain[] = {{"A", "b"}};
+    char text[256];
+
+    (void)state;
+    for (int by_token = 0; by_token < 2; by_token++) {
+        const struct port_answer_facts facts = {.by_token = by_token == 1};
+        _cleanup_port_headers_ struct port_headers out = {0};
+
+        port_headers_of_answer(plain, 1, &facts, &out);
+        put_all(&out, text, sizeof(text));
+        assert_string_equal(text, by_token == 1 ? "A=b|Access-Control-Allow-Origin=*|" : "A=b|");
     }
 }
 
@@ -382,7 +399,7 @@ static void test_too_many_headers(void **state)
     out.error = 0;
     /* Nor does a long Connection make work. */
     many[0] = (struct http_header){"Connection", ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"};
-    port_headers_of_answer(many, 1, &(struct port_answer_facts){false, false}, &out);
+    port_headers_of_answer(many, 1, &(struct port_answer_facts){.by_path = false}, &out);
     assert_int_equal(out.error, -EMSGSIZE);
 }
 
@@ -425,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_urls),
         cmocka_unit_test(test_request_headers),
         cmocka_unit_test(test_answer_headers),
+        cmocka_unit_test(test_answers_to_pages_with_a_token),
         cmocka_unit_test(test_too_many_headers),
         cmocka_unit_test(test_accept),
     };

@@ -124,7 +124,11 @@ static void collect_header(void *arg, const char *name, const char *value)
 
 static void read_answer(const struct port_proxy *p, struct port_headers *out)
 {
-    const struct port_answer_facts facts = {p->port->by_path, p->port->had_token};
+    const struct port_answer_facts facts = {
+        .by_path = p->port->by_path,
+        .had_token = p->port->had_token,
+        .by_token = !p->port->is_public && !p->port->by_cookie,
+    };
     struct header_list in = {.count = 0};
 
     http_call_each_header(p->call, collect_header, &in);

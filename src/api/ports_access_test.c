@@ -104,8 +104,105 @@ static void test_error_pages(void **state)
     ports_ask(f, &web, &text);
     assert_string_equal(answer_text(&text, "error.code"), "not_found");
     assert_string_equal(answer_text(&text, "error.details.resource"), "sandbox");
+    /* The page that asked may know why. */
     answer_header(&text, "Access-Control-Allow-Origin", type);
-    assert_string_equal(type, "");
+    assert_string_equal(type, "*");
+    answer_header(&text, "Access-Control-Expose-Headers", type);
+    assert_non_null(strstr(type, "X-Space-Error"));
+}
+
+/* ---- pages of other origins that have a token ---- */
+
+#define PREFLIGHT                                                                                  \
+    "Origin: https://app.example\r\nAccess-Control-Request-Method: PATCH\r\n"                      \
+    "Access-Control-Request-Headers: x-a,x-space-token\r\n"
+
+static void expect_header_value(const struct answer *a, const char *name, const char *want)
+{
+    char value[256];
+
+    answer_header(a, name, value);
+    assert_string_equal(value, want);
+}
+
+static void test_preflight_of_a_private_port(void **state)
+{
+    struct ports_fixture *f = *state;
+    const struct ports_web webs[] = {
+        {.method = "OPTIONS", .host = f->host, .headers = PREFLIGHT},
+        {.method = "OPTIONS", .host = "localhost", .target = f->path, .headers = PREFLIGHT},
+    };
+    unsigned int before = port_app_connections(f->app);
+
+    port_app_set(f->app, PORT_APP_ANSWER, PORTS_HELLO);
+    for (size_t i = 0; i < 2; i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        ports_ask(f, &webs[i], &a);
+        assert_int_equal(a.status, 204);
+        expect_header_value(&a, "Access-Control-Allow-Origin", "*");
+        expect_header_value(&a, "Access-Control-Allow-Methods", "PATCH");
+        expect_header_value(&a, "Access-Control-Allow-Headers", "x-a,x-space-token");
+        expect_header_value(&a, "Access-Control-Allow-Credentials", "");
+    }
+    /* What is no preflight, and a credential that is none, come to nothing. */
+    ports_expect(f, &(struct ports_web){.method = "OPTIONS", .host = f->host}, 401, "unauthorized");
+    ports_expect(f,
+                 &(struct ports_web){.method = "OPTIONS",
+                                     .host = f->host,
+                                     .headers = PREFLIGHT,
+                                     .more = "X-Space-Token: spt_x\r\n"},
+                 401, "unauthorized");
+    ports_expect(f, &(struct ports_web){.method = "GET", .host = f->host, .headers = PREFLIGHT},
+                 401, "unauthorized");
+    /* The application has seen none of it. */
+    assert_int_equal(port_app_connections(f->app), before);
+}
+
+static void test_preflight_of_a_public_port_is_the_applications(void **state)
+{
+    struct ports_fixture *f = *state;
+    const struct ports_web web = {.method = "OPTIONS", .host = f->host, .headers = PREFLIGHT};
+    _cleanup_answer_ struct answer a = {0};
+    unsigned int before = port_app_connections(f->app);
+
+    port_app_set(f->app, PORT_APP_ANSWER, PORTS_HELLO);
+    ports_set_public(f, true);
+    ports_ask(f, &web, &a);
+    assert_int_equal(a.status, 200);
+    expect_header_value(&a, "Access-Control-Allow-Origin", "");
+    assert_int_equal(port_app_connections(f->app), before + 1);
+    ports_set_public(f, false);
+}
+
+static void test_answers_to_a_token(void **state)
+{
+    struct ports_fixture *f = *state;
+    _cleanup_answer_ struct answer by_header = {0};
+    _cleanup_answer_ struct answer by_url = {0};
+    _cleanup_answer_ struct answer own = {0};
+    char token[256];
+    char line[320];
+    char target[320];
+    struct ports_web web = {
+        .host = f->host, .headers = line, .more = "Origin: https://app.example\r\n"};
+
+    port_app_set(f->app, PORT_APP_ANSWER, PORTS_HELLO);
+    ports_make_port_token(f, token);
+    (void)snprintf(line, sizeof(line), "X-Space-Token: %s\r\n", token);
+    ports_ask(f, &web, &by_header);
+    assert_int_equal(by_header.status, 200);
+    expect_header_value(&by_header, "Access-Control-Allow-Origin", "*");
+    (void)snprintf(target, sizeof(target), "/?token=%s", token);
+    web = (struct ports_web){.host = f->host, .target = target, .headers = web.more};
+    ports_ask(f, &web, &by_url);
+    expect_header_value(&by_url, "Access-Control-Allow-Origin", "*");
+    /* What the application says stands. */
+    port_app_set(f->app, PORT_APP_ANSWER,
+                 "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"
+                 "Access-Control-Allow-Origin: https://b.example\r\n\r\n");
+    ports_ask(f, &web, &own);
+    expect_header_value(&own, "Access-Control-Allow-Origin", "https://b.example");
 }
 
 /* ---- browsers ---- */
@@ -139,6 +236,7 @@ static void test_login(void **state)
     char cookie[256];
     char host[96];
     char origin[160];
+    _cleanup_answer_ struct answer look = {0};
     _cleanup_buf_ struct buf seen = buf_make(0);
     struct ports_web web = {.host = f->host, .headers = cookie};
 
@@ -167,8 +265,11 @@ static void test_login(void **state)
     (void)snprintf(origin, sizeof(origin), "Origin: http://%s\r\n", f->host);
     web.more = origin;
     ports_expect(f, &web, 200, "");
+    /* A look, of which the page learns nothing. */
     web = (struct ports_web){.host = f->host, .headers = cookie, .more = "Origin: http://evil\r\n"};
-    ports_expect(f, &web, 200, ""); /* a look */
+    ports_ask(f, &web, &look);
+    assert_int_equal(look.status, 200);
+    assert_false(buf_contains(&look.head, "Access-Control"));
 }
 
 static void test_token_of_a_program(void **state)
@@ -482,6 +583,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_access),
         cmocka_unit_test(test_sandbox_that_does_not_run),
         cmocka_unit_test(test_error_pages),
+        cmocka_unit_test(test_preflight_of_a_private_port),
+        cmocka_unit_test(test_preflight_of_a_public_port_is_the_applications),
+        cmocka_unit_test(test_answers_to_a_token),
         cmocka_unit_test(test_login),
         cmocka_unit_test(test_token_of_a_program),
         cmocka_unit_test(test_upgrade),

@@ -301,6 +301,19 @@ class TestAccess:
         # A program with the same URL needs no cookie.
         assert web.ask(target, key=False).json["path"] == "/"
 
+    def test_pages_of_other_origins(self, api, box, web):
+        """What a browser asks before it sends our token, and the answer to the token."""
+        origin, allowed = {"Origin": "https://app.example"}, "Access-Control-Allow-Origin"
+        first = {**origin, "Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "x-space-token"}
+        for page in (web.ask("/", "OPTIONS", key=False, headers=first), web.ask_path("/", "OPTIONS", key=False, headers=first)):
+            assert (page.status, page.body, page.all(allowed)) == (204, b"", ["*"])
+            assert (page.all("Access-Control-Allow-Methods"), page.all("Access-Control-Allow-Headers")) == (["PATCH"], ["x-space-token"])
+        made = token(api, box)["token"]
+        for page in (web.ask("/", "PATCH", key=made, headers=origin, body=b""), web.ask(f"/?token={made}", key=False, headers=origin)):
+            assert page.json["path"] == "/" and page.all(allowed) == ["*"]
+        page = web.ask("/", key="spt_nonsense", headers=origin)
+        assert (page.error, page.all(allowed)) == ("unauthorized", ["*"])
+
     def test_names(self, api, box, web):
         for host in ("www.space.localhost", f"0-{box}.space.localhost", f"{PORT}-{box[:-1]}.space.localhost"):
             page = web.ask("/healthz", host=host)

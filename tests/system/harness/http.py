@@ -56,10 +56,10 @@ class Api:
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def raw_socket(self, timeout=60):
+    def raw_socket(self, timeout=60, server_name=None):
         plain = socket.create_connection((self.host, self.port), timeout=timeout)
         if self.tls:
-            return self.tls.wrap_socket(plain, server_hostname=self.host)
+            return self.tls.wrap_socket(plain, server_hostname=server_name or self.host)
         return plain
 
     def close(self):

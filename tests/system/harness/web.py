@@ -1,6 +1,5 @@
 """A plain HTTP client for ports of sandboxes: any Host, any header, the answer as it came."""
 
-import http.client
 import json
 import socket
 
@@ -41,7 +40,7 @@ class Web:
 
     def open(self, method, path, headers=None, body=None, host=None, key=True, timeout=60):
         """Sends a request and gives the connection with its response not yet read."""
-        connection = http.client.HTTPConnection(self.api.host, self.api.port, timeout=timeout)
+        connection = self.api.connect(timeout)
         pairs = [("Host", host or self.host)] + ([("X-Space-Token", self.api.key)] if key is True else [])
         pairs += [("X-Space-Token", key)] if isinstance(key, str) else []
         pairs += headers.items() if isinstance(headers, dict) else headers or []
