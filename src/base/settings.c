@@ -115,6 +115,10 @@ static const struct setting settings_table[] = {
      "120000", NULL, "Deadline of a boot from the kernel (template and size builds)."},
     {"node.start_timeout_ms", SETTING_NUMBER, NUMBER_FIELD(node_start_timeout_ms), 1000, 600000,
      "30000", NULL, "Deadline of a restore and its handshake."},
+    {"node.silence_timeout_ms", SETTING_NUMBER, NUMBER_FIELD(node_silence_timeout_ms), 1000, 600000,
+     "60000", NULL,
+     "How long a guest may take to fall silent for a pause, suspend or checkpoint. Then the\n"
+     "request fails and the sandbox runs on."},
     {"node.prepared_pool", SETTING_NUMBER, NUMBER_FIELD(node_prepared_pool), 0, 256, "4", NULL,
      "VMMs that wait, spawned and jailed, for a size that has no warm sandbox."},
     {"node.warm_pools", SETTING_TEXT, TEXT_FIELD(node_warm_pools), "auto", NULL,

@@ -56,8 +56,9 @@ struct settings {
     uint64_t node_disk_reserve_mib;   /* creates are refused below this free space */
     uint64_t node_boot_timeout_ms;
     uint64_t node_start_timeout_ms; /* restore and handshake of one sandbox */
-    uint64_t node_prepared_pool;    /* spawned VMMs that wait */
-    char node_warm_pools[512];      /* "base=4,other=2"; "auto": 10 % of memory, 4 to 16 */
+    uint64_t node_silence_timeout_ms;
+    uint64_t node_prepared_pool; /* spawned VMMs that wait */
+    char node_warm_pools[512];   /* "base=4,other=2"; "auto": 10 % of memory, 4 to 16 */
     uint64_t node_bases_per_template;
     uint64_t node_tcg_tb_mib;           /* QEMU's translation buffer */
     uint64_t node_spool_bytes;          /* per session and stream */

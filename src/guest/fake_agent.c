@@ -15,6 +15,7 @@
 #include "wire/agent_process.h"
 
 #define BYTE_PAUSE_US 100000
+#define BUSY_US       1000000
 #define WINDOW_FRAMES 40 /* of 32 KiB: 1.25 MiB, five windows */
 
 struct fake;
@@ -363,6 +364,19 @@ static void act_speak_in_silence(struct fake *f, const struct agent_frame *cause
     send_id(f, AGENT_PONG, 1);
 }
 
+static void act_busy(struct fake *f, const struct agent_frame *cause)
+{
+    _cleanup_buf_ struct buf b = buf_make(0);
+    uint32_t id;
+
+    if (agent_id_parse(cause, &id) < 0) {
+        return;
+    }
+    (void)usleep(BUSY_US);
+    agent_result_format(&b, 0, &(struct agent_result){id, 0});
+    send_buf(f, &b);
+}
+
 static const struct mode modes[] = {
     {"good", "no misbehaviour", 0, false, act_nothing},
     {"no-welcome", "never answers HELLO", AGENT_HELLO, true, act_nothing},
@@ -399,6 +413,8 @@ static const struct mode modes[] = {
     {"unasked-result", "RESULT for an id nobody sent", AGENT_START, true, act_unasked_result},
     {"speak-in-silence", "a frame after SILENCE's RESULT", AGENT_SILENCE, true,
      act_speak_in_silence},
+    {"no-silence", "never answers SILENCE", AGENT_SILENCE, true, act_nothing},
+    {"busy", "reads nothing for a second at SILENCE, then answers", AGENT_SILENCE, true, act_busy},
 };
 
 /* ---- what it does right ---- */

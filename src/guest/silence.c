@@ -2,6 +2,7 @@
  *
  *   speaking --SILENCE--> falling silent --frozen, synced, RESULT--> silent
  *   silent --WAKE--> speaking         (the same guest: identity valid, processes thawed)
+ *   falling silent --WAKE--> speaking (nobody waits for it any more: SILENCE is canceled)
  *   silent --HELLO--> speaking        (perhaps a copy: processes stay frozen until an identity)  */
 #include <errno.h>
 #include <fcntl.h>
@@ -134,6 +135,11 @@ void agent_wake(struct agent *a, const struct agent_wake *m)
     int r = a->is_guest ? identity_set_clock(m->realtime_ns) : 0;
 
     unwatch_freezers(a);
+    if (a->voice == AGENT_FALLING_SILENT) {
+        /* The host does not wait for the rest of it. */
+        agent_result(a, 0, a->silence_id, -ECANCELED);
+        a->thaw_pending = (a->silence_flags & AGENT_SILENCE_FREEZE) != 0;
+    }
     a->voice = AGENT_SPEAKING;
     identity_restore(&a->identity);
     agent_thaw(a);

@@ -101,7 +101,7 @@ static void on_agent(void *arg, int result)
 
         log_info("sandbox_adopted", "sandbox=%s", one->id);
         if (sb != NULL) {
-            sandbox_finish_wake(sb); /* one whose pause or wake was cut off */
+            sandbox_finish_wake(sb); /* its pause, suspend or wake may have been cut off */
         }
     }
     free(one);
@@ -137,9 +137,7 @@ static void greet(struct adoption *a, struct sandbox *sb)
     *one = (struct adopted){.adoption = a, .node = node};
     memcpy(one->id, sb->info.id, sizeof(one->id));
     a->waiting++;
-    if (sb->info.state == SANDBOX_STATE_WAKING) {
-        agent_expect_wake(vm_agent(sb->vm));
-    }
+    agent_expect_wake(vm_agent(sb->vm));
     agent_begin(vm_agent(sb->vm), false, (int64_t)node->settings.node_start_timeout_ms, on_agent,
                 one);
 }

@@ -292,7 +292,9 @@ void agent_watch_deadline(struct agent *agent, int64_t deadline_ms)
 
 void agent_begin_quiet(struct agent *agent)
 {
-    agent->quiet_since_ms = clock_monotonic_ms();
+    if (agent->quiet_since_ms == 0) {
+        agent->quiet_since_ms = clock_monotonic_ms();
+    }
 }
 
 void agent_end_quiet(struct agent *agent)
@@ -315,7 +317,12 @@ static void on_deadline_timer(void *arg)
     int64_t next[4];
 
     agent->next_deadline_ms = 0;
-    if (agent->state == AGENT_STATE_FAILED || agent->state == AGENT_STATE_CLOSED) {
+    agent_enter(agent);
+    if (agent->state != AGENT_STATE_CLOSED) {
+        agent_give_up_silences(agent, now);
+    }
+    if (!agent_leave(agent) || agent->state == AGENT_STATE_FAILED ||
+        agent->state == AGENT_STATE_CLOSED) {
         return;
     }
     if (agent->begin_deadline_ms != 0 && agent->begin_deadline_ms <= now) {

@@ -92,10 +92,10 @@ void agent_rehearse(struct agent *agent,
                     int64_t timeout_ms,
                     agent_done_fn done,
                     void *arg);
-/* RESET: the end of the rehearsals. */
 void agent_reset(struct agent *agent, int64_t deadline_ms, agent_done_fn done, void *arg);
 /* SILENCE with AGENT_SILENCE_* flags. From its answer on nothing is written until agent_begin or
- * agent_wake, and until then no deadline passes but that of the WAKE. */
+ * agent_wake, and until then no deadline passes but that of the WAKE. ETIMEDOUT: it was too busy,
+ * runs on, and will read a WAKE behind it. */
 void agent_silence(
     struct agent *agent, uint8_t flags, int64_t deadline_ms, agent_done_fn done, void *arg);
 void agent_expect_wake(struct agent *agent); /* before agent_begin: what is queued waits for it */

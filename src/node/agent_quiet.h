@@ -18,6 +18,8 @@ void agent_end_hush(struct agent *agent);
 /* Nobody expects answers from now on; and the end of that. */
 void agent_begin_quiet(struct agent *agent);
 void agent_end_quiet(struct agent *agent);
+/* SILENCEs whose time is over. Their callers may free the agent: to be called in agent_enter. */
+void agent_give_up_silences(struct agent *agent, int64_t now_ms);
 /* Moves the deadlines of what has not been sent. */
 void agent_shift_requests(struct agent *agent, int64_t by_ms);
 void agent_shift_channels(struct agent *agent, int64_t by_ms);

@@ -37,7 +37,10 @@ static void send_request(struct agent *agent, struct agent_request *request)
     request->sent = true;
     request->tried = true;
     request->answered = 0;
-    agent->hushed = agent->hushed || request->type == AGENT_SILENCE;
+    if (request->type == AGENT_SILENCE) {
+        agent->hushed = true;
+        agent_begin_quiet(agent); /* what waits behind it is not to blame for that */
+    }
     buf_put(&agent->out, buf_span(&request->frame));
     agent_schedule_flush(agent);
 }
@@ -55,7 +58,7 @@ static struct agent_request *make_request(struct agent *agent, uint8_t type, int
     request->type = type;
     request->id = agent->next_id++;
     request->repeat = true;
-    request->deadline_ms = clock_monotonic_ms() + deadline_ms;
+    request->deadline_ms = deadline_ms != 0 ? clock_monotonic_ms() + deadline_ms : 0;
     request->frame = buf_make(0);
     list_append(&agent->requests, &request->link);
     return request;
@@ -81,7 +84,9 @@ static void enqueue(struct agent *agent, struct agent_request *request)
         agent_schedule_flush(agent);
         return;
     }
-    agent_watch_deadline(agent, request->deadline_ms);
+    if (request->deadline_ms != 0) {
+        agent_watch_deadline(agent, request->deadline_ms);
+    }
     if (agent_can_send(agent) || (request->type == AGENT_WAKE && agent_is_hushed(agent)) ||
         (request->type == AGENT_IDENTITY && may_identify(agent))) {
         send_request(agent, request);
@@ -118,6 +123,17 @@ void agent_silence(
     simple_request(agent, AGENT_SILENCE, flags, deadline_ms, done, arg);
 }
 
+static void put_wake(struct agent *agent, struct agent_request *request)
+{
+    if (agent_takes_time(agent)) {
+        agent_wake_format(&request->frame,
+                          &(struct agent_wake){request->id, (uint64_t)clock_real_ns()});
+    } else {
+        agent_id_format(&request->frame, AGENT_WAKE, 0, request->id);
+    }
+    enqueue(agent, request);
+}
+
 void agent_wake(struct agent *agent, int64_t deadline_ms, agent_done_fn done, void *arg)
 {
     struct agent_request *request = make_request(agent, AGENT_WAKE, deadline_ms);
@@ -128,13 +144,7 @@ void agent_wake(struct agent *agent, int64_t deadline_ms, agent_done_fn done, vo
     }
     request->done = done;
     request->arg = arg;
-    if (agent_takes_time(agent)) {
-        agent_wake_format(&request->frame,
-                          &(struct agent_wake){request->id, (uint64_t)clock_real_ns()});
-    } else {
-        agent_id_format(&request->frame, AGENT_WAKE, 0, request->id);
-    }
-    enqueue(agent, request);
+    put_wake(agent, request);
 }
 
 void agent_power_off(struct agent *agent, int64_t deadline_ms, agent_done_fn done, void *arg)
@@ -293,6 +303,9 @@ static void on_result(struct agent *agent, struct agent_request *request, uint32
         agent_end_hush(agent);
         return;
     }
+    if (is_refused_silence) {
+        agent_end_quiet(agent);
+    }
     finish(request, (int)errnum, NULL);
     if (is_refused_silence && agent->state == AGENT_STATE_READY) {
         agent_end_hush(agent);
@@ -421,7 +434,50 @@ void agent_shift_requests(struct agent *agent, int64_t by_ms)
     {
         struct agent_request *request = list_entry(it, struct agent_request, link);
 
-        request->deadline_ms += request->sent ? 0 : by_ms;
+        request->deadline_ms += request->sent || request->deadline_ms == 0 ? 0 : by_ms;
+    }
+}
+
+static struct agent_request *find_late_silence(struct agent *agent, int64_t now_ms)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &agent->requests)
+    {
+        struct agent_request *request = list_entry(it, struct agent_request, link);
+
+        if (request->type == AGENT_SILENCE && request->deadline_ms <= now_ms) {
+            return request;
+        }
+    }
+    return NULL;
+}
+
+/* The guest is busy, which is no reason to end it. It falls silent when it reads SILENCE, and finds
+ * a WAKE behind that, for which nobody waits: commands do, and have deadlines of their own. */
+static void give_up_silence(struct agent *agent, struct agent_request *silence)
+{
+    struct agent_request *wake;
+
+    if (silence->sent) {
+        wake = make_request(agent, AGENT_WAKE, 0);
+        if (wake == NULL) {
+            return;
+        }
+        agent_end_quiet(agent);
+        put_wake(agent, wake);
+    }
+    finish(silence, ETIMEDOUT, NULL);
+}
+
+void agent_give_up_silences(struct agent *agent, int64_t now_ms)
+{
+    struct agent_request *silence;
+
+    while (agent->state != AGENT_STATE_FAILED &&
+           (silence = find_late_silence(agent, now_ms)) != NULL) {
+        give_up_silence(agent, silence);
     }
 }
 
@@ -436,7 +492,8 @@ int64_t agent_check_requests(struct agent *agent, int64_t now_ms)
         struct agent_request *request = list_entry(it, struct agent_request, link);
 
         /* What was sent before is answered before SILENCE is: its time runs on. */
-        if (agent->quiet_since_ms != 0 && !request->sent) {
+        if (request->deadline_ms == 0 ||
+            (agent->quiet_since_ms != 0 && !request->sent && request->type != AGENT_SILENCE)) {
             continue;
         }
         if (request->deadline_ms <= now_ms) {

@@ -33,7 +33,8 @@ struct sandbox_capture {
     struct snapshot_facts facts;
     struct snapshot_source source;
     struct snapshot_sizes sizes;
-    uint64_t id; /* of a suspend */
+    uint64_t id;   /* of a suspend */
+    bool is_clear; /* of a suspend: what is under that name is its own */
     bool was_paused;
     bool stopped;
     bool busy;     /* a worker has it */
@@ -58,6 +59,11 @@ void sandbox_submit(struct sandbox *sb,
                     void (*work)(void *arg),
                     void (*done)(void *arg),
                     void *arg);
+
+/* ---- sandbox_drop.c ---- */
+/* On a worker: removes a snapshot that the journal in place does not need. The one on the disk may
+ * need it still, so it is replaced there first. 0 or -errno: then it is there as before. */
+int sandbox_clear_snapshot(const struct sandbox *sb, const char *dir) _must_check_;
 
 /* ---- sandbox_checkpoint.c ---- */
 /* On a worker, before the stop: `<ck>.new` with the sessions of now. */

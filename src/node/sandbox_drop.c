@@ -12,15 +12,22 @@ struct drop_job {
     int result;
 };
 
+int sandbox_clear_snapshot(const struct sandbox *sb, const char *dir)
+{
+    int r;
+
+    if (!snapshot_has_parts(dir)) {
+        return 0;
+    }
+    r = journal_sync(sb->dir_fd);
+    return r == 0 ? snapshot_remove(dir) : r;
+}
+
 static void work_drop(void *arg)
 {
     struct drop_job *job = arg;
 
-    /* The journal that was there before may still need it. */
-    job->result = journal_sync(job->sb->dir_fd);
-    if (job->result == 0) {
-        job->result = snapshot_remove(job->dir);
-    }
+    job->result = sandbox_clear_snapshot(job->sb, job->dir);
 }
 
 static void done_drop(void *arg)

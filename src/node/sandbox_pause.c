@@ -110,6 +110,17 @@ int sandbox_fail_journal(struct error *err, int r)
                           "the sandbox's journal cannot be written: %s", strerror(-r));
 }
 
+/* A guest that is busy, or a process that cannot be frozen, may be done with it later. */
+void sandbox_fail_silence(struct error *err, int result)
+{
+    if (result == ETIMEDOUT) {
+        (void)error_set_code(err, ERROR_DEADLINE_EXCEEDED, "guest_busy",
+                             "the guest did not fall silent in time; it runs on as before");
+    } else {
+        (void)error_set(err, result, "the guest could not fall silent: %s", strerror(result));
+    }
+}
+
 /* ---- pause ---- */
 
 static void on_stopped(void *arg, struct vm *vm)
@@ -159,8 +170,7 @@ static void on_silent(void *arg, int result)
         return; /* the VM's end tells, or the deletion goes on */
     }
     if (result > 0) {
-        (void)error_set(&sb->change_err, result, "the guest could not fall silent: %s",
-                        strerror(result));
+        sandbox_fail_silence(&sb->change_err, result);
         give_up_pause(sb);
         return;
     }
@@ -194,7 +204,8 @@ int sandbox_pause(struct sandbox *sb,
             sandbox_set_reason(sb, &(struct sandbox_reason){"", ""});
             return sandbox_fail_journal(err, r);
         }
-        agent_silence(vm_agent(sb->vm), 0, ANSWER_MS, on_silent, sb);
+        agent_silence(vm_agent(sb->vm), 0, (int64_t)sb->node->settings.node_silence_timeout_ms,
+                      on_silent, sb);
     }
     r = sandbox_add_waiter(sb->node, sb, WAITER_PAUSED, fn, arg);
     return r < 0 ? error_set(err, -r, "out of memory") : 0;
@@ -219,10 +230,19 @@ static void on_awake(void *arg, int result)
     }
 }
 
+static void on_still_awake(void *arg, int result)
+{
+    (void)arg;
+    (void)result;
+}
+
+/* One that runs may have read the SILENCE of a suspend that was given up. */
 void sandbox_finish_wake(struct sandbox *sb)
 {
     if (sb->info.state == SANDBOX_STATE_WAKING && sb->vm != NULL) {
         agent_wake(vm_agent(sb->vm), ANSWER_MS, on_awake, sb);
+    } else if (sb->vm != NULL) {
+        agent_wake(vm_agent(sb->vm), ANSWER_MS, on_still_awake, sb);
     }
 }
 

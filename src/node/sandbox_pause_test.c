@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "node/agent.h"
+#include "node/node_private.h"
 #include "node/sandbox_private.h"
 #include "node/vm.h"
 
@@ -22,6 +23,7 @@ struct vm {
 };
 
 struct world {
+    struct node node;
     struct sandbox sb;
     struct vm vm;
     char log[200]; /* what was done, one word each */
@@ -203,6 +205,8 @@ static void answer_vm(struct world *w)
 static void begin(struct world *w, enum sandbox_state state)
 {
     memset(w, 0, sizeof(*w));
+    w->node.settings.node_silence_timeout_ms = 1000;
+    w->sb.node = &w->node;
     w->sb.vm = &w->vm;
     w->sb.info.state = state;
     w->vm.stopped = state == SANDBOX_STATE_PAUSED;
@@ -324,6 +328,13 @@ static void test_a_guest_that_refuses_runs_on(void **state)
     expect(&w, "journal:pausing SILENCE journal:running", SANDBOX_STATE_RUNNING);
     assert_string_equal(w.sb.info.reason_code, "");
     assert_non_null(strstr(w.sb.change_err.message, "silent"));
+    assert_int_equal(w.sb.change_err.code, ERROR_INTERNAL);
+
+    begin(&w, SANDBOX_STATE_RUNNING);
+    assert_int_equal(pause_it(&w, &err), 0);
+    answer_agent(&w, ETIMEDOUT);
+    expect(&w, "journal:pausing SILENCE journal:running", SANDBOX_STATE_RUNNING);
+    assert_int_equal(w.sb.change_err.code, ERROR_DEADLINE_EXCEEDED);
 
     begin(&w, SANDBOX_STATE_RUNNING);
     w.is_old_agent = true;

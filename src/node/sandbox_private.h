@@ -116,6 +116,8 @@ void sandbox_continue_rest(struct sandbox *sb);
 /* failed_precondition; "a sandbox that is STATE cannot VERB". */
 int sandbox_refuse(const struct sandbox *sb, const char *verb, struct error *err);
 int sandbox_fail_journal(struct error *err, int r);
+/* The errno with which its guest answered SILENCE, or did not. */
+void sandbox_fail_silence(struct error *err, int result);
 /* Calls when_idle, if no worker is in its directory and it has settled. */
 void sandbox_tell_idle(struct sandbox *sb);
 /* A paused one continues; `done` comes when it has the right time. */
@@ -132,8 +134,8 @@ void sandbox_lose_capture(struct sandbox *sb);
 void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f);
 /* Whether `suspended/` is whole, and what its journal's `suspending` was to make. */
 bool sandbox_has_snapshot(const struct sandbox *sb);
-/* Before `suspending` is written down: what is left under that name is gone, and info.capture_id
- * names what will be there. */
+/* Before `suspending` is written down: info.capture_id names what will be there, and nothing that
+ * is there now. */
 int sandbox_name_capture(struct sandbox *sb, struct error *err) _must_check_;
 /* Whether there is something to wake from, a disk to boot included. */
 bool sandbox_can_wake(const struct sandbox *sb);
@@ -159,7 +161,8 @@ void sandbox_start_restored(struct sandbox *sb);
 void sandbox_free_restore(struct sandbox *sb);
 /* An adopted one that is paused, or shall run: stops or continues the VM as its record says. */
 void sandbox_settle_adopted(struct sandbox *sb);
-/* Goes on with a wake after the guest has answered HELLO. */
+/* The guest has answered HELLO and expects WAKE: goes on with that, or makes sure that it speaks.
+ */
 void sandbox_finish_wake(struct sandbox *sb);
 /* sandbox_env.c */
 int sandbox_store_env(struct sandbox *sb);

@@ -93,6 +93,9 @@ static int put_in_place(const struct sandbox_restore *m)
         renameat2(AT_FDCWD, m->into, AT_FDCWD, m->suspended, RENAME_EXCHANGE) < 0) {
         r = -errno;
     }
+    if (r == 0 && m->replaces && fsync(m->sb->dir_fd) < 0) {
+        r = -errno;
+    }
     if (r == 0 && m->replaces) {
         r = snapshot_remove(m->into);
     }
@@ -106,9 +109,17 @@ static void work_restore(void *arg)
     int r;
 
     m->result = check(m, &m->err);
-    if (m->result == 0) {
-        m->result = snapshot_copy(m->from, m->into, m->reserve_mib, &m->err);
+    if (m->result < 0) {
+        return;
     }
+    /* A wake may just have removed its snapshot, or not have come to it yet. */
+    r = sandbox_clear_snapshot(m->sb, m->into);
+    if (r < 0) {
+        m->result =
+            error_set(&m->err, -r, "an earlier snapshot of it cannot be removed: %s", strerror(-r));
+        return;
+    }
+    m->result = snapshot_copy(m->from, m->into, m->reserve_mib, &m->err);
     if (m->result == 0) {
         (void)snprintf(path, sizeof(path), "%.460s.new/sessions", m->into);
         m->result = sessions_copy(m->sessions, path, m->sb->info.id, &m->err);

@@ -159,7 +159,9 @@ static void undo(struct sandbox *sb, const struct error *err)
     }
     log_warning("suspend_undone", "sandbox=%s error=%s", sb->info.id, LOG_STR(err->message));
     sb->change_err = *err;
-    (void)snapshot_disown(c->dir); /* before the guest goes on, or it would count */
+    if (c->is_clear) {
+        (void)snapshot_disown(c->dir); /* before the guest goes on, or it would count */
+    }
     free_capture(sb);
     sandbox_drop_snapshot(sb);
     if (stopped) {
@@ -462,6 +464,17 @@ static int sync_disk(const char *path)
     return fd < 0 || fdatasync(fd) < 0 ? -errno : 0;
 }
 
+/* What a wake has not removed yet. */
+static int clear_earlier(struct sandbox_capture *c)
+{
+    int r = sandbox_clear_snapshot(c->sb, c->dir);
+
+    c->is_clear = r == 0;
+    return r == 0 ? 0
+                  : error_set(&c->err, -r, "an earlier snapshot of it cannot be removed: %s",
+                              strerror(-r));
+}
+
 /* Long things come before the stop, so that the window is short. */
 static void work_ready(void *arg)
 {
@@ -482,7 +495,7 @@ static void work_ready(void *arg)
         c->result = error_set(&c->err, errno, "the sandbox's base image is not there any more");
         return;
     }
-    c->result = c->checkpoint != NULL ? sandbox_checkpoint_prepare(c) : 0;
+    c->result = c->checkpoint != NULL ? sandbox_checkpoint_prepare(c) : clear_earlier(c);
     if (c->result == 0) {
         c->result = snapshot_begin(c->dir, &c->err);
     }
@@ -518,7 +531,7 @@ static void on_silent(void *arg, int result)
         return; /* the VM's end tells, or the deletion goes on */
     }
     if (result > 0) {
-        (void)error_set(&err, result, "the guest could not fall silent: %s", strerror(result));
+        sandbox_fail_silence(&err, result);
         if (sb->capture->checkpoint != NULL) {
             bool was_paused = sb->capture->was_paused;
 
@@ -548,8 +561,8 @@ static void on_silent(void *arg, int result)
 static void silence(struct sandbox *sb)
 {
     sandbox_begin_rest(sb);
-    agent_silence(vm_agent(sb->vm), AGENT_SILENCE_FREEZE | AGENT_SILENCE_SYNC, CAPTURE_ANSWER_MS,
-                  on_silent, sb);
+    agent_silence(vm_agent(sb->vm), AGENT_SILENCE_FREEZE | AGENT_SILENCE_SYNC,
+                  (int64_t)sb->node->settings.node_silence_timeout_ms, on_silent, sb);
 }
 
 /* One that was paused runs: only so can its processes be frozen. */
@@ -637,16 +650,8 @@ void sandbox_capture_start(struct sandbox *sb)
 
 int sandbox_name_capture(struct sandbox *sb, struct error *err)
 {
-    char path[SNAPSHOT_PATH_SIZE];
-    int r;
+    int r = random_bytes(&sb->info.capture_id, sizeof(sb->info.capture_id));
 
-    sandbox_suspended_path(sb, path, sizeof(path));
-    r = snapshot_disown(path);
-    if (r < 0) {
-        return error_set(err, -r, "an earlier snapshot of it cannot be put aside: %s",
-                         strerror(-r));
-    }
-    r = random_bytes(&sb->info.capture_id, sizeof(sb->info.capture_id));
     if (r < 0) {
         return error_set(err, -r, "no random bytes for the snapshot's name");
     }

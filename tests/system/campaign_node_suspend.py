@@ -223,6 +223,53 @@ class TestDamage:
         assert node.suspend(sandbox)["state"] == "suspended"
 
 
+@pytest.fixture
+def hasty(node):
+    """The node waits a second for a guest's silence."""
+    node.kill(signal.SIGTERM)
+    node.installation.write_config(node__silence_timeout_ms=1000)
+    node.start()
+    yield node
+    node.kill(signal.SIGTERM)
+    del node.installation.settings["node.silence_timeout_ms"]
+    node.installation.write_config()
+    node.start()
+
+
+class TestBusyGuest:
+    """One that does not come to a SILENCE keeps its sandbox, also when the node dies before it does."""
+
+    @pytest.mark.parametrize("verb", ["pause", "suspend", "checkpoint"])
+    @pytest.mark.parametrize("restart", [False, True], ids=["goes on", "restart"])
+    def test_it_runs_on(self, hasty, sandboxes, verb, restart):
+        node, sandbox = hasty, sandboxes()
+        _, session = node.command(sandbox, shell=COUNTER)
+        poll.until(lambda: len(counted(node, sandbox, session)) > 3, 60, "it counts")
+        vmm = node.installation.vmm_of(sandbox)
+        os.kill(vmm, signal.SIGSTOP)
+        try:
+            refused = (node.ask("PUT", f"/n1/checkpoints/{new_id('ck')}", {"sandbox": sandbox}) if verb == "checkpoint"
+                       else node.ask("POST", f"/n1/sandboxes/{sandbox}/{verb}"))
+            error = refused.json["error"]
+            assert (refused.status, error["code"], error["retryable"]) == (504, "deadline_exceeded", True), error
+            assert error["details"] == {"reason": "guest_busy"}
+            assert node.state(sandbox) == "running"
+            if restart:
+                node.kill()
+                node.spawn()
+        finally:
+            os.kill(vmm, signal.SIGCONT)
+        node.wait_ready()
+        end = len(node.spool(sandbox, session))
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert is_row(counted(node, sandbox, session)), "not a line lost or twice"
+        assert node.output(sandbox, "echo alive") == "alive\n"
+        assert node.installation.vmm_of(sandbox) == vmm
+        poll.until(lambda: node.ask("POST", f"/n1/sandboxes/{sandbox}/suspend").status == 200, 60, "it can be suspended")
+        node.wake(sandbox)
+        assert node.output(sandbox, "echo alive") == "alive\n"
+
+
 class Unsyncable:
     """While it lasts the sandbox's record cannot be synchronised: one of its files cannot be opened."""
 
