@@ -13,6 +13,7 @@
 #include "io/loop.h"
 #include "node/data.h"
 #include "node/node.h"
+#include "node/privileges.h"
 
 #define WORKERS 6U
 
@@ -82,6 +83,14 @@ static void raise_file_limit(void)
     }
 }
 
+/* Before the first thread: capabilities are a thread's. */
+static int limit_privileges(struct error *err)
+{
+    int r = privileges_limit_capabilities(err);
+
+    return r < 0 ? r : privileges_limit_syscalls(err);
+}
+
 static int run(struct node *node, int ready_fd, struct error *err)
 {
     struct data *data = NULL;
@@ -126,6 +135,9 @@ int main(int argc, char **argv)
     }
     if (r == 0 && geteuid() != 0) {
         r = error_set(&err, EPERM, "space-node must run as root");
+    }
+    if (r == 0) {
+        r = limit_privileges(&err);
     }
     if (r == 0) {
         node.loop = loop_new(WORKERS);

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from harness import machine
+from harness import machine, poll
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,27 @@ def test_cgroups_limit_memory_and_processes(installation, vmms):
                     if value and value != "max" and int(value) < 1 << 50:
                         limited.add(name.split(".")[0])
         assert limited == {"memory", "pids"}, (pid, limited)
+
+
+def test_the_processor_quota_holds(installation, api, sandboxes):
+    """One CPU more than the guest has; and what the group is allowed is all that the VMM can take, with every thread."""
+    box = sandboxes(vcpus=1)["id"]
+    pid = installation.vmm_of(box)
+    group = machine.CpuGroup(pid)
+    quota, period = group.limit()
+    assert quota == 2 * period
+    api.start(box, "while :; do :; done")
+    low = period // 10
+    group.set_quota(low)
+    try:
+        began, used = group.counters(), machine.cpu_seconds(pid)
+        poll.until(lambda: group.counters()[1] >= began[1] + 10, 60, "it is held up")
+        used = machine.cpu_seconds(pid) - used
+        # A period had begun before, another one has; and each CPU may keep the rest of a slice (5 ms).
+        allowed = (group.counters()[0] - began[0] + 2) * low + 5000 * os.cpu_count()
+    finally:
+        group.set_quota(quota)
+    assert used * 1_000_000 <= allowed, (used, allowed)
 
 
 def test_open_descriptors_are_only_its_own(installation, vmms):
@@ -149,3 +170,15 @@ def test_a_stranger_cannot_speak_to_the_node(installation):
 def test_space_api_is_unprivileged(installation):
     status = machine.status(installation.daemon("space-api"))
     assert status["Uid"].split()[0] != "0" and int(status["CapEff"], 16) == 0 and status["NoNewPrivs"] == "1"
+
+
+def test_space_node_has_what_it_needs_and_no_more(installation):
+    """Root of few capabilities, without a way back, behind a filter."""
+    status = machine.status(installation.daemon("space-node"))
+    assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
+    names = {0: "chown", 1: "dac_override", 2: "dac_read_search", 3: "fowner", 5: "kill", 6: "setgid", 7: "setuid",
+             12: "net_admin", 18: "sys_chroot", 19: "sys_ptrace", 21: "sys_admin", 24: "sys_resource"}
+    for field in ("CapEff", "CapPrm", "CapBnd"):
+        held = int(status[field], 16)
+        assert {bit for bit in range(64) if held >> bit & 1} <= set(names), (field, hex(held))
+    assert int(status["CapInh"], 16) == int(status["CapAmb"], 16) == 0

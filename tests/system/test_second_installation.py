@@ -2,6 +2,8 @@
 
 import copy
 import os
+import pathlib
+import signal
 import sqlite3
 import ssl
 import subprocess
@@ -152,6 +154,57 @@ class TestFullDisk:
         assert api2.check_output(other, "sudo sh -c 'echo 3 > /proc/sys/vm/drop_caches'; cat file") == "precious\n"
         api2.delete(sandbox)
         assert api2.create()["state"] == "running"
+
+
+def plant(installation, name, number):
+    """What an installation of this name might have left as its VM of that number: a process in its control groups, a network
+    namespace with a tap, and in ours, whose name it may be, a socket's directory and a disk's."""
+    process = subprocess.Popen(["sleep", "1000"])
+    groups = []
+    for top in machine.cgroups(installation.name):
+        group = pathlib.Path(top).parent / name / f"vm-{number}"
+        group.mkdir(parents=True)
+        (group / "cgroup.procs").write_text(str(process.pid))
+        groups.append(group)
+    machine.output("ip", "netns", "add", f"{name}-{number}")
+    machine.output("ip", "-n", f"{name}-{number}", "tuntap", "add", "tap0", "mode", "tap")
+    folders = []
+    if name == installation.name:
+        folders = [installation.run_dir / name / "vm" / str(number), installation.data / "volume/vms" / str(number)]
+        for folder in folders:
+            folder.mkdir()
+            (folder / "disk.img").write_bytes(b"left")
+    return process, groups, pathlib.Path("/run/netns") / f"{name}-{number}", folders
+
+
+class TestReaping:
+    def test_what_nobody_owns_goes_and_what_others_own_stays(self, second, api2):
+        """Also where the other installation's name begins as this one's."""
+        box = api2.create()["id"]
+        process, _ = api2.start(box, "sleep 2; echo same")
+        own, other = plant(second, second.name, 3999), plant(second, f"{second.name}x", 3999)
+        half_made = second.data / "volume/sandboxes" / "sb0123456789abcdefgh"
+        half_made.mkdir()
+        try:
+            second.kill_daemon("space-node")
+            second.wait_ready()
+            assert own[0].wait(10) == -signal.SIGKILL
+            left = [str(path) for path in (*own[1], own[2], *own[3]) if path.exists()]
+            assert not left
+            poll.until(lambda: not half_made.exists(), 10, "what a create left without a record is gone")
+            assert other[0].poll() is None and other[2].exists() and all(path.exists() for path in other[1])
+            assert api2.result(box, process["id"])["stdout"] == "same\n"
+        finally:
+            for left in (own, other):
+                left[0].kill()
+                left[0].wait()
+                for group in left[1]:
+                    if group.exists():
+                        group.rmdir()
+                if left[2].exists():
+                    machine.output("ip", "netns", "delete", left[2].name)
+            for group in other[1]:
+                group.parent.rmdir()
 
 
 class TestRestart:

@@ -149,3 +149,34 @@ def memory_group(pid):
             top = pathlib.Path("/sys/fs/cgroup" + line[3:])
             return top / "memory.current", top / "memory.max"
     raise AssertionError(f"process {pid} is in no memory cgroup")
+
+
+class CpuGroup:
+    """The control group that limits a process's CPU time, on v1 or v2. Times are microseconds."""
+
+    def __init__(self, pid):
+        self.v1 = None
+        for line in read(f"/proc/{pid}/cgroup").decode().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if "cpu" in controllers.split(","):
+                self.v1, self.top = True, pathlib.Path("/sys/fs/cgroup/cpu" + path)
+            elif number == "0" and not self.v1:
+                self.v1, self.top = False, pathlib.Path("/sys/fs/cgroup" + path)
+        assert self.v1 is not None, f"process {pid} is in no cpu cgroup"
+
+    def limit(self):
+        """Quota and period."""
+        if self.v1:
+            return tuple(int((self.top / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        return tuple(int(number) for number in (self.top / "cpu.max").read_text().split())
+
+    def set_quota(self, quota):
+        if self.v1:
+            (self.top / "cpu.cfs_quota_us").write_text(str(quota))
+        else:
+            (self.top / "cpu.max").write_text(f"{quota} {self.limit()[1]}")
+
+    def counters(self):
+        """How many periods passed while it had work, and in how many of them it was held up."""
+        stat = dict(line.split() for line in (self.top / "cpu.stat").read_text().splitlines())
+        return int(stat["nr_periods"]), int(stat["nr_throttled"])
