@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "io/loop.h"
+#include "node/agent_input.h"
 #include "node/agent_private.h"
 #include "node/agent_quiet.h"
 
@@ -85,20 +86,21 @@ static void tell_failure(struct agent *agent)
     (void)agent_leave(agent);
 }
 
-static size_t queued(const struct agent *agent)
+size_t agent_queued(const struct agent *agent)
 {
     return agent->out.n - agent->out_start;
 }
 
 static void set_events(struct agent *agent)
 {
-    loop_watch_set_events(agent->watch, (short)(EV_READ | (queued(agent) > 0 ? EV_WRITE : 0)));
+    loop_watch_set_events(agent->watch,
+                          (short)(EV_READ | (agent_queued(agent) > 0 ? EV_WRITE : 0)));
 }
 
 /* A guest may be slow, but one that takes nothing at all while more and more waits for it ends. */
 static void watch_queue(struct agent *agent, bool moved)
 {
-    if (queued(agent) <= AGENT_QUEUE_MAX) {
+    if (agent_queued(agent) <= AGENT_QUEUE_MAX) {
         agent->stuck_ms = 0;
     } else if (moved || agent->stuck_ms == 0) {
         agent->stuck_ms = clock_monotonic_ms();
@@ -108,14 +110,14 @@ static void watch_queue(struct agent *agent, bool moved)
 
 static void flush(struct agent *agent)
 {
-    size_t before = queued(agent);
+    size_t before = agent_queued(agent);
 
     if (buf_error(&agent->out) != 0) {
         agent_fail(agent, AGENT_FAILURE_CLOSED, "out of memory for the agent's queue");
         return;
     }
-    while (queued(agent) > 0) {
-        ssize_t n = send(agent->fd, &agent->out.p[agent->out_start], queued(agent),
+    while (agent_queued(agent) > 0) {
+        ssize_t n = send(agent->fd, &agent->out.p[agent->out_start], agent_queued(agent),
                          MSG_DONTWAIT | MSG_NOSIGNAL);
 
         if (n < 0 && errno == EINTR) {
@@ -131,7 +133,7 @@ static void flush(struct agent *agent)
         }
         agent->out_start += (size_t)n;
     }
-    if (queued(agent) == 0) {
+    if (agent_queued(agent) == 0) {
         agent->out_start = 0;
         if (agent->out.room > OUT_KEEP_BYTES) {
             buf_done(&agent->out);
@@ -140,8 +142,11 @@ static void flush(struct agent *agent)
             buf_clear(&agent->out);
         }
     }
-    watch_queue(agent, queued(agent) < before);
+    watch_queue(agent, agent_queued(agent) < before);
     set_events(agent);
+    if (agent_has_input_turn(agent)) {
+        agent_schedule_flush(agent); /* which gives the turns */
+    }
 }
 
 void agent_flush(struct agent *agent)
@@ -157,7 +162,7 @@ static void on_flush_timer(void *arg)
     struct agent *agent = arg;
 
     agent_flush(agent);
-    if (agent->state == AGENT_STATE_FAILED) {
+    if (agent_wake_input(agent) && agent->state == AGENT_STATE_FAILED) {
         tell_failure(agent);
     }
 }

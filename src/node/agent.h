@@ -174,10 +174,10 @@ uint32_t agent_next_channel(const struct agent *agent);
 const char *agent_channel_cwd(const struct agent_channel *channel);
 /* Everything of this stream before `offset` is kept: sent in batches (64 KiB, or 50 ms). */
 void agent_channel_ack(struct agent_channel *channel, unsigned int stream, uint64_t offset);
-/* How many bytes of stdin may be sent now. */
-size_t agent_channel_stdin_room(const struct agent_channel *channel);
-/* Sends stdin bytes at the channel's own offset, at most the room; `end` after them. The caller
- * keeps them until they are acknowledged. false: not sent, on_stdin_ack comes when it can be. */
+/* How many of so many bytes of stdin may be sent now; on_stdin_ack comes where not all. */
+size_t agent_channel_stdin_room(struct agent_channel *channel, size_t wanted);
+/* Sends stdin at the channel's own offset, at most the room asked for just before; `end` after it.
+ * It is kept until acknowledged. false: not sent, on_stdin_ack comes when it can be. */
 bool agent_channel_send_stdin(struct agent_channel *channel, struct span bytes, bool end)
     _must_check_;
 /* Gives the process's terminal a new size; what is said before on_started, or while there is no

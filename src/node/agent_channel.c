@@ -5,12 +5,13 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "io/loop.h"
+#include "node/agent_input.h"
 #include "node/agent_private.h"
 #include "node/agent_quiet.h"
 
-/* Beyond it nothing new is started: what a guest may leave waiting, and beside it a window of input
- * for each of 64 transfers at once, which is no fault of a guest. */
-#define START_QUEUE_MAX (AGENT_QUEUE_MAX + 64U * AGENT_WINDOW)
+/* Beyond it nothing new is started: what a guest may leave waiting, and beside it the least that
+ * each channel may send, which is no fault of a guest. */
+#define START_QUEUE_MAX (AGENT_QUEUE_MAX + AGENT_CHANNELS_MAX * AGENT_INPUT_SMALL)
 
 #define LATE_FRAMES_MAX AGENT_CONTROL_FRAMES_PER_SECOND
 
@@ -118,7 +119,7 @@ struct agent_channel *agent_channel_start(struct agent *agent,
     int r;
 
     if (agent->state == AGENT_STATE_FAILED || agent->channel_count >= AGENT_CHANNELS_MAX ||
-        agent->out.n - agent->out_start > START_QUEUE_MAX) {
+        agent_queued(agent) > START_QUEUE_MAX) {
         (void)error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
                              "the sandbox's agent takes no more commands now");
         return NULL;
@@ -258,46 +259,6 @@ void agent_channel_ack(struct agent_channel *channel, unsigned int stream, uint6
         agent->ack_timer_set = true;
         loop_timer_start(agent->ack_timer, AGENT_ACK_DELAY_MS);
     }
-}
-
-/* ---- stdin and signals ---- */
-
-size_t agent_channel_stdin_room(const struct agent_channel *channel)
-{
-    if (channel->phase != AGENT_CHANNEL_RUNNING || !agent_can_send(channel->agent) ||
-        channel->stdin_closed) {
-        return 0;
-    }
-    return AGENT_STDIN_WINDOW - (size_t)(channel->stdin_sent - channel->stdin_acked);
-}
-
-bool agent_channel_send_stdin(struct agent_channel *channel, struct span bytes, bool end)
-{
-    struct agent *agent = channel->agent;
-
-    if (channel->stdin_ended) {
-        return true;
-    }
-    /* An end alone needs no room, but a guest that is silent takes nothing but WAKE. */
-    if (channel->phase != AGENT_CHANNEL_RUNNING || !agent_can_send(agent) ||
-        bytes.n > agent_channel_stdin_room(channel)) {
-        return false;
-    }
-    do {
-        struct agent_stdin m = {.offset = channel->stdin_sent,
-                                .bytes = span_head(bytes, AGENT_STDIN_DATA_MAX)};
-
-        bytes = span_skip(bytes, m.bytes.n);
-        m.end = end && bytes.n == 0;
-        if (m.bytes.n == 0 && !m.end) {
-            return true;
-        }
-        agent_stdin_format(&agent->out, channel->number, &m);
-        channel->stdin_sent += m.bytes.n;
-        channel->stdin_ended = m.end;
-    } while (bytes.n > 0);
-    agent_schedule_flush(agent);
-    return true;
 }
 
 void agent_channel_abandon(struct agent_channel *channel)

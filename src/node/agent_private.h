@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "node/agent.h"
+#include "node/agent_input.h"
 
 enum agent_state {
     AGENT_STATE_CLOSED,
@@ -86,7 +87,8 @@ struct agent_channel {
     uint64_t stdin_acked;
     bool stdin_ended;
     bool stdin_closed;
-    bool exit_told; /* on_exited was called */
+    bool stdin_waits; /* for the queue, not for the guest's acknowledgement */
+    bool exit_told;   /* on_exited was called */
 };
 
 struct agent {
@@ -104,6 +106,7 @@ struct agent {
     struct loop_timer *ack_timer;
     struct buf out;
     size_t out_start;
+    struct agent_input input;
     int64_t stuck_ms; /* since when nothing of a queue above AGENT_QUEUE_MAX was taken; 0: no */
     struct buf in;    /* the begin of a frame whose rest has not come */
 
@@ -171,8 +174,7 @@ size_t agent_receive(struct agent *agent, struct span bytes);
 
 /* agent_request.c */
 void agent_on_answer(struct agent *agent, const struct agent_frame *frame);
-/* A new conversation is ready: sends again what may be, cancels the rest: IDENTITY before the
- * STARTs of waiting channels, signals behind. */
+/* A new conversation: what may be is sent again, the rest cancelled; signals behind STARTs. */
 void agent_resend_requests(struct agent *agent, bool signals);
 void agent_forget_sent_requests(struct agent *agent);
 /* In a held conversation: IDENTITY, when it is not on its way. */
@@ -192,8 +194,6 @@ void agent_on_channel_frame(struct agent *agent, const struct agent_frame *frame
 void agent_detach_channels(struct agent *agent);
 void agent_wake_channels(struct agent *agent); /* after WAKE: what was held back goes out */
 int64_t agent_check_channels(struct agent *agent, int64_t now_ms);
-/* Whether a number may be that of a channel closed before; fails the agent when not, or when there
- * are too many such frames. */
+/* Whether a number may be of a channel closed before; the agent fails when not, or after many. */
 void agent_on_late_frame(struct agent *agent, const struct agent_frame *frame);
-
 void agent_cancel_rehearsals(struct agent *agent); /* agent_rehearse.c */

@@ -173,7 +173,7 @@ static void check_hold(bool known_silent)
     assert_false(b->begun);
     assert_false(agent_is_ready(b->agent));
     assert_int_equal(b->output.n, before);
-    assert_int_equal(agent_channel_stdin_room(b->channel), 0);
+    assert_int_equal(agent_channel_stdin_room(b->channel, 1), 0);
     agent_release(b->agent);
     assert_true(b->begun);
     bench_run(b);

@@ -35,7 +35,7 @@ void file_call_write(struct file_call *f, struct span bytes)
 /* Sends what there is room for; returns how much. */
 static size_t send_some(struct file_call *f, struct span bytes)
 {
-    size_t room = service_room(f->service);
+    size_t room = service_room(f->service, bytes.n);
     struct span head = span_head(bytes, room);
     bool end = f->body_ended && head.n == bytes.n;
 

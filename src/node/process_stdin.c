@@ -38,7 +38,7 @@ void process_pump_input(struct process *p)
         return;
     }
     waiting = process_input_end(p) - p->input_sent;
-    room = agent_channel_stdin_room(p->channel);
+    room = agent_channel_stdin_room(p->channel, (size_t)waiting);
     if (waiting > 0 && room > 0) {
         struct span next = span_skip(buf_span(&p->input), (size_t)(p->input_sent - p->input_base));
         bool last = p->input_eof && next.n <= room;

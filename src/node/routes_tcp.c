@@ -58,7 +58,7 @@ static void tunnel_free(struct tunnel *t)
 /* Sends what there is room for; returns how much is done with. */
 static size_t send_some(struct tunnel *t, struct span bytes)
 {
-    struct span head = span_head(bytes, service_room(t->service));
+    struct span head = span_head(bytes, service_room(t->service, bytes.n));
     bool end = t->client_ended && head.n == bytes.n;
 
     if (service_input_is_closed(t->service)) {

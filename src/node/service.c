@@ -541,11 +541,11 @@ struct service *service_open(struct services *services,
 
 /* ---- input ---- */
 
-size_t service_room(const struct service *service)
+size_t service_room(const struct service *service, size_t wanted)
 {
     return service->channel == NULL || !service->started || service->input_ended
                ? 0
-               : agent_channel_stdin_room(service->channel);
+               : agent_channel_stdin_room(service->channel, wanted);
 }
 
 bool service_input_is_closed(const struct service *service)

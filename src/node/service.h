@@ -85,8 +85,8 @@ struct service *service_open(struct services *services,
 void service_close(struct service *service);
 /* Raw bytes that the owner got are out of its hands: the guest may send as many again. */
 void service_take(struct service *service, size_t bytes);
-/* How many bytes of input may be sent now. */
-size_t service_room(const struct service *service);
+/* How many of so many bytes of input may be sent now; on_room comes where not all. */
+size_t service_room(const struct service *service, size_t wanted);
 /* Whether input that is sent is thrown away by the guest. */
 bool service_input_is_closed(const struct service *service);
 /* At most service_room bytes; `end` after them. false: not sent, on_room comes when it can be. */
