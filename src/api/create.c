@@ -53,7 +53,7 @@ static int over_quota(struct error *err, const char *limit, uint64_t quota)
                           "this key may have %" PRIu64 " %s in living sandboxes", quota, limit);
 }
 
-static int check_quotas(struct request *rq, const struct sandbox *s, struct error *err)
+static int check_quotas(struct request *rq, const struct sandbox *s, int count, struct error *err)
 {
     const struct settings *set = &rq->api->settings;
     struct sandbox_usage usage;
@@ -66,14 +66,14 @@ static int check_quotas(struct request *rq, const struct sandbox *s, struct erro
     if (r < 0) {
         return r;
     }
-    if (set->quota_sandboxes != 0 && usage.sandboxes + 1 > (int64_t)set->quota_sandboxes) {
+    if (set->quota_sandboxes != 0 && usage.sandboxes + count > (int64_t)set->quota_sandboxes) {
         return over_quota(err, "sandboxes", set->quota_sandboxes);
     }
-    if (set->quota_vcpus != 0 && usage.vcpus + s->vcpus > (int64_t)set->quota_vcpus) {
+    if (set->quota_vcpus != 0 && usage.vcpus + s->vcpus * count > (int64_t)set->quota_vcpus) {
         return over_quota(err, "vcpus", set->quota_vcpus);
     }
     if (set->quota_memory_mib != 0 &&
-        usage.memory_mib + s->memory_mib > (int64_t)set->quota_memory_mib) {
+        usage.memory_mib + s->memory_mib * count > (int64_t)set->quota_memory_mib) {
         return over_quota(err, "memory_mib", set->quota_memory_mib);
     }
     return 0;
@@ -208,7 +208,62 @@ int create_prepare(struct request *rq,
         r = check_name(rq, spec->name, ret_other_id, err);
     }
     if (r == 0) {
-        r = check_quotas(rq, &s, err);
+        r = check_quotas(rq, &s, 1, err);
+    }
+    if (r == 0) {
+        r = drain_refuse(rq->api, ERROR_CAPACITY_UNAVAILABLE, "no sandbox is made", err);
+    }
+    if (r < 0) {
+        sandbox_done(&s);
+        return r;
+    }
+    *ret_sandbox = s;
+    return 0;
+}
+
+/* What it takes over. */
+static int inherit(const struct create_spec *spec,
+                   const struct sandbox *source,
+                   struct sandbox *s,
+                   struct error *err)
+{
+    memcpy(s->template_name, source->template_name, sizeof(s->template_name));
+    memcpy(s->template_version, source->template_version, sizeof(s->template_version));
+    memcpy(s->parent_id, source->id, sizeof(s->parent_id));
+    s->vcpus = source->vcpus;
+    s->memory_mib = source->memory_mib;
+    s->disk_mib = source->disk_mib;
+    if (spec->metadata == NULL) {
+        free(s->metadata);
+        s->metadata = strdup(source->metadata);
+        if (s->metadata == NULL) {
+            return error_set(err, ENOMEM, "no memory");
+        }
+    }
+    return add_names(s, source->env_names, err);
+}
+
+int create_prepare_fork(struct request *rq,
+                        const struct create_spec *spec,
+                        const struct sandbox *source,
+                        int count,
+                        struct sandbox *ret_sandbox,
+                        char ret_other_id[21],
+                        struct error *err)
+{
+    struct sandbox s = {.seq = 0};
+    int r;
+
+    ret_other_id[0] = '\0';
+    r = fill(rq, spec, &s, err);
+    if (r == 0) {
+        r = inherit(spec, source, &s, err);
+    }
+    if (r == 0) {
+        r = check_name(rq, spec->name, ret_other_id, err);
+    }
+    if (r == 0) {
+        r = check_quotas(rq, &s, count, err);
     }
     if (r == 0) {
         r = drain_refuse(rq->api, ERROR_CAPACITY_UNAVAILABLE, "no sandbox is made", err);

@@ -29,6 +29,8 @@ void create_spec_read(struct json_fields *f, struct create_spec *ret_spec);
 bool create_read_lifecycle(struct json_fields *f, struct lifecycle_rules *rules);
 /* What a sandbox has that says nothing. */
 struct lifecycle_rules create_default_rules(void);
+/* The fields of a fork; spec has the rules of the source already, or some. */
+void create_spec_read_fork(struct json_fields *f, struct create_spec *spec, int *ret_count);
 /* Checks names and values of metadata or env; null values are allowed when `merge`. */
 void create_check_metadata(struct json_fields *f, json_t *metadata, bool merge);
 void create_check_env(struct json_fields *f, json_t *env, bool merge);
@@ -43,6 +45,14 @@ int create_prepare(struct request *rq,
                    struct sandbox *ret_sandbox,
                    char ret_other_id[21],
                    struct error *err) _must_check_;
+/* The same for the children of a fork: what they have in common, for `count` of them. */
+int create_prepare_fork(struct request *rq,
+                        const struct create_spec *spec,
+                        const struct sandbox *source,
+                        int count,
+                        struct sandbox *ret_sandbox,
+                        char ret_other_id[21],
+                        struct error *err) _must_check_;
 /* Answers with that failure. */
 void create_fail(struct request *rq, const struct error *err, const char *other_id);
 /* The node's body for it, a new reference. */

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "api/create.h"
+#include "api/lifecycle.h"
 
 #define VCPUS_MAX          8
 #define MEMORY_MIN_MIB     128
@@ -162,6 +163,20 @@ bool create_read_lifecycle(struct json_fields *f, struct lifecycle_rules *rules)
     return has;
 }
 
+/* What every way of making a sandbox takes; the rules are merged into those that are there. */
+static void read_own(struct json_fields *f, struct create_spec *spec)
+{
+    spec->name = json_fields_string(f, "name", 1, SANDBOX_NAME_SIZE - 1, NULL);
+    if (spec->name != NULL && !create_name_is_valid(spec->name)) {
+        json_fields_fail(f, "name", "must be 1 to 63 of a-z, 0-9 and -, got %.70s", spec->name);
+    }
+    spec->env = json_fields_object(f, "env", ENV_MAX);
+    create_check_env(f, spec->env, false);
+    spec->metadata = json_fields_object(f, "metadata", METADATA_MAX);
+    create_check_metadata(f, spec->metadata, false);
+    (void)create_read_lifecycle(f, &spec->rules);
+}
+
 static void read_spec(struct json_fields *f, struct create_spec *ret_spec)
 {
     const char *template_name = json_fields_string(f, "template", 1, 128, NULL);
@@ -169,10 +184,6 @@ static void read_spec(struct json_fields *f, struct create_spec *ret_spec)
         json_fields_fail(f, "template",
                          "must be the name of a template, or NAME@VERSION, got %.80s",
                          template_name);
-    }
-    ret_spec->name = json_fields_string(f, "name", 1, SANDBOX_NAME_SIZE - 1, NULL);
-    if (ret_spec->name != NULL && !create_name_is_valid(ret_spec->name)) {
-        json_fields_fail(f, "name", "must be 1 to 63 of a-z, 0-9 and -, got %.70s", ret_spec->name);
     }
     ret_spec->vcpus = (int64_t)json_fields_unsigned(f, "vcpus", 1, VCPUS_MAX, 0);
     ret_spec->memory_mib =
@@ -182,12 +193,17 @@ static void read_spec(struct json_fields *f, struct create_spec *ret_spec)
                          ret_spec->memory_mib);
     }
     ret_spec->disk_mib = (int64_t)json_fields_unsigned(f, "disk_mib", 1, DISK_MAX_MIB, 0);
-    ret_spec->env = json_fields_object(f, "env", ENV_MAX);
-    create_check_env(f, ret_spec->env, false);
-    ret_spec->metadata = json_fields_object(f, "metadata", METADATA_MAX);
-    create_check_metadata(f, ret_spec->metadata, false);
     ret_spec->rules = create_default_rules();
-    (void)create_read_lifecycle(f, &ret_spec->rules);
+    read_own(f, ret_spec);
+}
+
+void create_spec_read_fork(struct json_fields *f, struct create_spec *spec, int *ret_count)
+{
+    *ret_count = (int)json_fields_unsigned(f, "count", 1, FORK_MAX, 1);
+    read_own(f, spec);
+    if (spec->name != NULL && *ret_count > 1) {
+        json_fields_fail(f, "name", "is for a fork of count 1: names are unique");
+    }
 }
 
 void create_spec_read(struct json_fields *f, struct create_spec *ret_spec)

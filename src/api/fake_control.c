@@ -30,6 +30,8 @@ void control_read(const char *path, struct control *c)
             c->delay_ms = (int)number;
         } else if (span_equals_str(key, "fail")) {
             (void)span_copy_str(value, c->fail, sizeof(c->fail));
+        } else if (span_equals_str(key, "fail_each")) {
+            c->fail_each = (int)number;
         } else if (span_equals_str(key, "die_in_put")) {
             c->die_in_put = number != 0;
         } else if (span_equals_str(key, "die_in_answer")) {

@@ -6,6 +6,7 @@
 struct control {
     int delay_ms;
     char fail[64];
+    int fail_each; /* only each N-th PUT fails so; 0: all of them */
     bool die_in_put;
     bool die_in_answer;
     bool lose_answer; /* a command runs, but 503 is said of it */

@@ -39,6 +39,7 @@ struct fake {
     struct list feeds; /* struct exchange_data */
     struct fake_files *files;
     int changes; /* on their way */
+    int puts;    /* of sandboxes, so far */
 };
 
 /* One exchange and what is to be done with it later. */
@@ -277,7 +278,8 @@ on_put(void *arg, struct http_exchange *exchange, struct span body, const struct
         return;
     }
     control_read(fake->control_path, &c);
-    if (c.fail[0] != '\0') {
+    fake->puts++;
+    if (c.fail[0] != '\0' && (c.fail_each == 0 || fake->puts % c.fail_each == 0)) {
         respond_error(exchange, c.fail,
                       strcmp(c.fail, "invalid_request") == 0 ? "run.argv"
                       : strcmp(c.fail, "internal") == 0      ? "vmm_crashed"

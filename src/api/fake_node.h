@@ -1,7 +1,7 @@
 /* Test support: a node that has no VMs. It speaks docs/node-protocol.md on a unix socket, keeps its
  * sandboxes in memory, and misbehaves as its control file says, one `key value` per line:
  *   delay_ms N      before a PUT is answered
- *   fail CODE       PUT answers this error
+ *   fail CODE       PUT answers this error; fail_each N: only each N-th one of the process
  *   die_in_put 1    the process ends when a PUT arrives (after having made the sandbox)
  *   die_in_answer 1 it ends in the middle of the answer to run
  *   lose 1          a sandbox fails right behind its creation; the PUT's answer comes later

@@ -56,7 +56,7 @@ static bool is_change(const struct job *job)
 static bool is_late(const struct job *job)
 {
     return (job->kind == JOB_CREATE || is_change(job) || job_is_capture(job)) &&
-           clock_monotonic_ms() >= job->give_up_ms;
+           !fork_is_waiting(job) && clock_monotonic_ms() >= job->give_up_ms;
 }
 
 static void give_up(struct job *job)
@@ -85,7 +85,9 @@ static void on_job_timer(void *arg)
     if (job->call != NULL) {
         return;
     }
-    if (is_late(job)) {
+    if (job->is_over) {
+        job_end(job);
+    } else if (is_late(job)) {
         give_up(job);
     } else if (job_is_first(job) && node_link_is_ready(job->api->node)) {
         job_send(job, NULL);
@@ -119,6 +121,11 @@ job_new(struct api *api, enum job_kind kind, const char *sandbox_id, const char 
     /* One that is loaded waits for the node; its deadline runs all the same. */
     rest(job);
     return job;
+}
+
+struct list *lifecycle_jobs(struct api *api)
+{
+    return &api->lifecycle->jobs;
 }
 
 struct job *job_find(const struct api *api, const char *sandbox_id)
@@ -373,7 +380,7 @@ static void send_capture(struct job *job)
         job_park(job);
         return;
     }
-    if (job->kind == JOB_CHECKPOINT) {
+    if (job_makes_checkpoint(job)) {
         request.method = "PUT";
         (void)snprintf(target, sizeof(target), "/n1/checkpoints/%s", job->checkpoint_id);
     } else {
@@ -389,6 +396,13 @@ void job_send(struct job *job, const char *body)
     char target[64];
     struct http_call_request request = {.method = "DELETE", .target = target};
 
+    if (job->is_over) {
+        job_end(job);
+        return;
+    }
+    if (fork_is_waiting(job)) {
+        return;
+    }
     if (is_change(job)) {
         if (job->is_begun) {
             send_change(job);
@@ -437,6 +451,23 @@ int lifecycle_create(struct api *api,
     return 0;
 }
 
+static int overtake(const struct job *job, const char *why, struct error *err)
+{
+    struct store *store = job->api->store;
+    int r = 0;
+
+    if (job->operation_id[0] != '\0') {
+        r = store_operation_finish(store, job->operation_id, why, clock_real_ms(), err);
+    }
+    if (r >= 0 && job_makes_checkpoint(job)) {
+        r = store_checkpoint_set_deleting(store, job->checkpoint_id, err);
+    }
+    if (r >= 0 && job->kind == JOB_FORK) {
+        r = fork_fail(job, err);
+    }
+    return r < 0 ? r : fork_end_child(job, why, err);
+}
+
 /* Everything that a delete ends. */
 static int write_overtaken(struct api *api, const char *sandbox_id, struct error *err)
 {
@@ -455,12 +486,8 @@ static int write_overtaken(struct api *api, const char *sandbox_id, struct error
     {
         const struct job *job = list_entry(it, struct job, hash_link);
 
-        if (r >= 0 && strcmp(job->sandbox_id, sandbox_id) == 0 && job->kind != JOB_DELETE &&
-            job->operation_id[0] != '\0') {
-            r = store_operation_finish(api->store, job->operation_id, text, clock_real_ms(), err);
-        }
-        if (r >= 0 && strcmp(job->sandbox_id, sandbox_id) == 0 && job->kind == JOB_CHECKPOINT) {
-            r = store_checkpoint_set_deleting(api->store, job->checkpoint_id, err);
+        if (r >= 0 && strcmp(job->sandbox_id, sandbox_id) == 0 && job->kind != JOB_DELETE) {
+            r = overtake(job, text, err);
         }
     }
     return r < 0 ? r : 0;
@@ -474,18 +501,18 @@ static void end_overtaken(struct api *api, const struct job *keep)
 
     memcpy(sandbox_id, keep->sandbox_id, sizeof(sandbox_id));
     while ((job = job_find(api, sandbox_id)) != NULL && job != keep) {
-        bool drops = job->kind == JOB_CHECKPOINT;
-        char operation_id[ID_SIZE];
-        char checkpoint_id[ID_SIZE];
+        const struct job was = *job;
 
-        memcpy(operation_id, job->operation_id, sizeof(operation_id));
-        memcpy(checkpoint_id, job->checkpoint_id, sizeof(checkpoint_id));
         job_free(job);
-        if (drops) {
-            lifecycle_drop_checkpoint(api, checkpoint_id);
+        if (was.kind == JOB_FORK) {
+            fork_abandon(api, was.operation_id);
         }
-        if (operation_id[0] != '\0') {
-            operation_notify(api, operation_id);
+        if (job_makes_checkpoint(&was)) {
+            lifecycle_drop_checkpoint(api, was.checkpoint_id);
+        }
+        fork_tell(api, was.fork_id);
+        if (was.operation_id[0] != '\0') {
+            operation_notify(api, was.operation_id);
         }
     }
 }
@@ -587,9 +614,9 @@ static int load_operation(void *arg, const struct operation *o)
 {
     struct api *api = arg;
     static const char *const kinds[] = {
-        [JOB_CREATE] = "create",    [JOB_DELETE] = "delete", [JOB_PAUSE] = "pause",
-        [JOB_SUSPEND] = "suspend",  [JOB_WAKE] = "wake",     [JOB_CHECKPOINT] = "checkpoint",
-        [JOB_ROLLBACK] = "rollback"};
+        [JOB_CREATE] = "create",     [JOB_DELETE] = "delete", [JOB_PAUSE] = "pause",
+        [JOB_SUSPEND] = "suspend",   [JOB_WAKE] = "wake",     [JOB_CHECKPOINT] = "checkpoint",
+        [JOB_ROLLBACK] = "rollback", [JOB_FORK] = "fork"};
     enum job_kind kind = JOB_CREATE;
     struct job *job;
 
@@ -597,6 +624,9 @@ static int load_operation(void *arg, const struct operation *o)
         if (kinds[i] != NULL && strcmp(kinds[i], o->kind) == 0) {
             kind = (enum job_kind)i;
         }
+    }
+    if (kind == JOB_FORK) {
+        return fork_load(api, o);
     }
     job = job_new(api, kind, o->sandbox_id, o->id);
     if (job == NULL) {

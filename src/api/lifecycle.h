@@ -64,16 +64,27 @@ int lifecycle_change(struct api *api,
                      struct error *err) _must_check_;
 
 struct checkpoint;
+struct create_spec;
+
+#define FORK_MAX 100
+
+struct fork {
+    const struct create_spec *spec; /* of each child: the checkpoint, and the variables over it */
+    const struct sandbox *child;    /* what their records say, but for the id */
+    int count;
+};
 
 struct capture {
     const char *operation_id;
     const char *key_id;
     const char *checkpoint_id;
     const struct checkpoint *checkpoint; /* to be made; NULL: to roll back to checkpoint_id */
+    const struct fork *fork;             /* for whose children it is made, or NULL */
 };
 
-/* A checkpoint, or a rollback to one, with a new operation: begun, or put behind the jobs before
- * it. Errors as of a change. */
+/* A checkpoint, a rollback to one, or a fork, with a new operation: begun, or put behind the jobs
+ * before it. Errors as of a change. The records of a fork's children are made with its operation,
+ * `creating`; the sandbox itself is free again when the checkpoint is made. */
 int lifecycle_capture(struct api *api,
                       const struct sandbox *sandbox,
                       const struct capture *capture,

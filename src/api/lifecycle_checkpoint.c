@@ -1,4 +1,6 @@
-/* Checkpoints and rollbacks: jobs of a sandbox like its changes of state. */
+/* Checkpoints, rollbacks, and the checkpoints of forks: jobs of a sandbox like its changes of
+ * state.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -18,11 +20,19 @@
 
 bool job_is_capture(const struct job *job)
 {
-    return job->kind == JOB_CHECKPOINT || job->kind == JOB_ROLLBACK;
+    return job_makes_checkpoint(job) || job->kind == JOB_ROLLBACK;
+}
+
+bool job_makes_checkpoint(const struct job *job)
+{
+    return job->kind == JOB_CHECKPOINT || job->kind == JOB_FORK;
 }
 
 static const char *kind_name(const struct job *job)
 {
+    if (job->kind == JOB_FORK) {
+        return "fork";
+    }
     return job->kind == JOB_CHECKPOINT ? "checkpoint" : "rollback";
 }
 
@@ -35,10 +45,13 @@ static bool is_possible(enum sandbox_state state)
 static int refuse(const struct sandbox *s, const struct job *job, struct error *err)
 {
     const char *state = sandbox_state_name(s->state);
+    const char *participle = "rolled back";
 
+    if (job->kind != JOB_ROLLBACK) {
+        participle = job->kind == JOB_FORK ? "forked" : "captured";
+    }
     return error_set_code(err, ERROR_FAILED_PRECONDITION, state,
-                          "a sandbox that is %s cannot be %s%s%.200s", state,
-                          job->kind == JOB_CHECKPOINT ? "captured" : "rolled back",
+                          "a sandbox that is %s cannot be %s%s%.200s", state, participle,
                           s->reason_message[0] == '\0' ? "" : ": ", s->reason_message);
 }
 
@@ -93,6 +106,7 @@ static int write_end(struct job *job, const json_t *answer, const char *error)
     struct store *store = job->api->store;
     _cleanup_free_ char *result = NULL;
     struct error err = {0};
+    bool goes_on = job->kind == JOB_FORK && error == NULL; /* with its children */
     int r = store_begin(store, &err);
 
     if (r < 0) {
@@ -100,13 +114,18 @@ static int write_end(struct job *job, const json_t *answer, const char *error)
     }
     if (job->kind == JOB_ROLLBACK) {
         r = apply_record(job, error == NULL ? answer : json_object_get(answer, "sandbox"));
+    } else if (goes_on) {
+        r = fork_captured(job, &err);
     } else if (error == NULL) {
         r = settle(job, answer, &result);
     } else {
         /* The node may have it all the same, if nobody has heard its answer. */
         r = store_checkpoint_set_deleting(store, job->checkpoint_id, &err);
     }
-    if (r >= 0) {
+    if (r >= 0 && job->kind == JOB_FORK && !goes_on) {
+        r = fork_fail(job, &err);
+    }
+    if (r >= 0 && !goes_on) {
         r = store_operation_finish(store, job->operation_id, error, clock_real_ms(), &err);
     }
     if (r < 0) {
@@ -121,8 +140,7 @@ static void fail(struct job *job, const json_t *envelope, const struct error *wh
     _cleanup_free_ char *text =
         envelope != NULL ? error_text_of_envelope(envelope) : error_text(why);
     struct api *api = job->api;
-    char checkpoint_id[ID_SIZE];
-    bool drops = job->kind == JOB_CHECKPOINT;
+    const struct job was = *job;
 
     log_warning(kind_name(job), "sandbox=%s code=%s message=%s", job->sandbox_id,
                 error_code_name(why->code), LOG_STR(why->message));
@@ -130,10 +148,32 @@ static void fail(struct job *job, const json_t *envelope, const struct error *wh
         job_park(job); /* the store cannot say so yet: the node is asked again */
         return;
     }
-    memcpy(checkpoint_id, job->checkpoint_id, sizeof(checkpoint_id));
+    if (was.kind == JOB_FORK) {
+        fork_abandon(api, was.operation_id);
+    }
     job_end(job);
-    if (drops) {
-        lifecycle_drop_checkpoint(api, checkpoint_id);
+    if (job_makes_checkpoint(&was)) {
+        lifecycle_drop_checkpoint(api, was.checkpoint_id);
+    }
+}
+
+static void succeed(struct job *job, const json_t *answer)
+{
+    struct api *api = job->api;
+    const struct job was = *job;
+
+    if (write_end(job, answer, NULL) < 0) {
+        job_park(job);
+        return;
+    }
+    expiry_changed(api, clock_real_ms());
+    if (was.kind == JOB_FORK) {
+        job->operation_id[0] = '\0'; /* it has not ended */
+    }
+    job_end(job);
+    if (was.kind == JOB_FORK) {
+        fork_release(api, was.operation_id);
+        fork_tell(api, was.operation_id);
     }
 }
 
@@ -181,12 +221,7 @@ void job_on_capture_done(struct job *job, struct http_call *call)
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node's answer makes no sense");
         fail(job, NULL, &err);
     } else if (status == 200) {
-        if (write_end(job, answer, NULL) < 0) {
-            job_park(job);
-            return;
-        }
-        expiry_changed(job->api, clock_real_ms());
-        job_end(job);
+        succeed(job, answer);
     } else if (json_error_read(answer, &err) < 0) {
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node answered status %d", status);
         fail(job, NULL, &err);
@@ -202,13 +237,16 @@ void job_on_capture_done(struct job *job, struct http_call *call)
 
 static int mark_begun(const struct job *job, struct error *err)
 {
-    return job->kind == JOB_CHECKPOINT ? 0
-                                       : store_sandbox_set_state(job->api->store, job->sandbox_id,
-                                                                 SANDBOX_WAKING, "", "", err);
+    return job_makes_checkpoint(job) ? 0
+                                     : store_sandbox_set_state(job->api->store, job->sandbox_id,
+                                                               SANDBOX_WAKING, "", "", err);
 }
 
 static int check_drain(const struct job *job, struct error *err)
 {
+    if (job->kind == JOB_FORK) {
+        return drain_refuse(job->api, ERROR_CAPACITY_UNAVAILABLE, "no sandbox is made", err);
+    }
     return job->kind == JOB_CHECKPOINT
                ? 0
                : drain_refuse(job->api, ERROR_SERVICE_UNAVAILABLE, "no sandbox is woken", err);
@@ -272,6 +310,9 @@ static int insert(const struct job *job, const struct capture *c, struct error *
     if (r == 0 && c->checkpoint != NULL) {
         r = store_checkpoint_insert(store, c->checkpoint, err);
     }
+    if (r == 0 && c->fork != NULL) {
+        r = fork_insert(job, c->fork, err);
+    }
     if (r == 0 && job->is_begun) {
         r = mark_begun(job, err);
     }
@@ -287,7 +328,9 @@ int lifecycle_capture(struct api *api,
                       const struct capture *capture,
                       struct error *err)
 {
-    enum job_kind kind = capture->checkpoint != NULL ? JOB_CHECKPOINT : JOB_ROLLBACK;
+    enum job_kind kind = capture->fork != NULL         ? JOB_FORK
+                         : capture->checkpoint != NULL ? JOB_CHECKPOINT
+                                                       : JOB_ROLLBACK;
     bool can = is_possible(s->state);
     struct job *job;
     int r;
@@ -308,6 +351,7 @@ int lifecycle_capture(struct api *api,
         r = insert(job, capture, err);
     }
     if (r < 0) {
+        fork_forget(api, job->operation_id);
         job_free(job);
         return r;
     }

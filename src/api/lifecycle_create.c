@@ -50,11 +50,24 @@ static int write_failure(struct job *job, const char *text, const struct error *
             r = store_sandbox_drop_pending(api->store, job->sandbox_id, &err);
         }
     }
+    if (r >= 0) {
+        r = fork_end_child(job, text, &err);
+    }
     if (r < 0) {
         store_rollback(api->store);
         return r;
     }
     return store_commit(api->store, &err);
+}
+
+static void end(struct job *job)
+{
+    struct api *api = job->api;
+    char fork_id[ID_SIZE];
+
+    memcpy(fork_id, job->fork_id, sizeof(fork_id));
+    job_end(job);
+    fork_tell(api, fork_id);
 }
 
 void job_fail_create(struct job *job, const json_t *envelope, const struct error *why)
@@ -68,7 +81,7 @@ void job_fail_create(struct job *job, const json_t *envelope, const struct error
         job_park(job); /* the store cannot say so yet: the node is asked again */
         return;
     }
-    job_end(job);
+    end(job);
 }
 
 void job_give_up_create(struct job *job)
@@ -105,6 +118,9 @@ static int write_success(struct job *job, const struct sandbox_report *report)
     if (r == 0 && job->operation_id[0] != '\0') {
         r = store_operation_finish(api->store, job->operation_id, NULL, clock_real_ms(), &err);
     }
+    if (r >= 0) {
+        r = fork_end_child(job, NULL, &err);
+    }
     if (r < 0) {
         store_rollback(api->store);
         return r;
@@ -128,7 +144,7 @@ static void finish_create(struct job *job, const json_t *answer)
         return;
     }
     expiry_changed(job->api, clock_real_ms()); /* its idle rule counts from here on */
-    job_end(job);
+    end(job);
 }
 
 void job_on_create_done(struct job *job, struct http_call *call)

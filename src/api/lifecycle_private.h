@@ -22,6 +22,7 @@ enum job_kind {
     JOB_WAKE,
     JOB_CHECKPOINT,
     JOB_ROLLBACK,
+    JOB_FORK, /* until its checkpoint is made; then its children's creates go on */
     JOB_DROP, /* of a checkpoint, whose id is in sandbox_id */
 };
 
@@ -33,11 +34,14 @@ struct job {
     char sandbox_id[ID_SIZE];
     char operation_id[ID_SIZE]; /* "" for none */
     char checkpoint_id[ID_SIZE];
+    char fork_id[ID_SIZE]; /* of a create: the operation of the fork that it is a child of, or "" */
     struct http_call *call; /* NULL: parked, or waiting */
     struct loop_timer *timer;
     int64_t delay_ms;
     int64_t give_up_ms; /* monotonic; not of a delete */
-    bool is_begun;      /* a change: the record says that it is at work */
+    bool is_begun;      /* a change: the record says that it is at work; a fork's child: its
+                           checkpoint is made */
+    bool is_over;       /* a fork's child that is not to be made: it ends at its next turn */
     char reason_code[32];
     char reason_message[160];
     struct sandbox_loss loss;
@@ -47,6 +51,7 @@ struct job {
 struct job *
 job_new(struct api *api, enum job_kind kind, const char *sandbox_id, const char *operation_id);
 void job_free(struct job *job);
+struct list *lifecycle_jobs(struct api *api); /* all, by link */
 struct job *job_find(const struct api *api, const char *sandbox_id);
 struct job *job_find_last(const struct api *api, const char *sandbox_id);
 int job_count(const struct api *api, const char *sandbox_id);
@@ -75,8 +80,10 @@ void job_on_change_done(struct job *job, struct http_call *call);
 void job_give_up_change(struct job *job);
 const char *job_change_body(const struct job *job, struct buf *text);
 
-/* lifecycle_checkpoint.c: checkpoint and rollback; as above */
+/* lifecycle_checkpoint.c: checkpoint, rollback and the checkpoint of a fork; as above */
 bool job_is_capture(const struct job *job);
+/* A checkpoint or a fork: what it makes at the node is removed when it fails. */
+bool job_makes_checkpoint(const struct job *job);
 void job_start_capture(struct job *job);
 void job_on_capture_done(struct job *job, struct http_call *call);
 void job_give_up_capture(struct job *job);
@@ -84,6 +91,29 @@ void job_give_up_capture(struct job *job);
 char *job_capture_body(const struct job *job);
 void job_finish_drop(struct job *job);
 int lifecycle_load_drops(struct api *api, struct error *err) _must_check_;
+
+/* lifecycle_fork.c. The first four are for the inside of a transaction. */
+/* The children's records, and their jobs, which wait: fork_forget takes those back. */
+int fork_insert(const struct job *job, const struct fork *fork, struct error *err) _must_check_;
+/* Its checkpoint is made. */
+int fork_captured(const struct job *job, struct error *err) _must_check_;
+/* It came to nothing: neither do its children. */
+int fork_fail(const struct job *job, struct error *err) _must_check_;
+/* A child has come to its end; the last one ends the fork. error NULL: it runs. Of a create that is
+ * no child: nothing. */
+int fork_end_child(const struct job *child, const char *error, struct error *err) _must_check_;
+void fork_forget(struct api *api, const char *operation_id);
+/* After fork_captured: the children's creates are sent. */
+void fork_release(struct api *api, const char *operation_id);
+/* After fork_fail: the children's jobs end, each at its next turn. */
+void fork_abandon(struct api *api, const char *operation_id);
+/* After fork_captured and fork_end_child: if the fork has ended, those who wait are told, and its
+ * checkpoint goes. "": nothing. */
+void fork_tell(struct api *api, const char *operation_id);
+/* A child whose turn has not come. */
+bool fork_is_waiting(const struct job *job);
+/* After a start: what of it has yet to end. */
+int fork_load(struct api *api, const struct operation *o) _must_check_;
 
 #define JOB_CREATE_TIMEOUT_MS 600000
 #define JOB_CHANGE_TIMEOUT_MS 300000

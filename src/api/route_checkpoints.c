@@ -30,8 +30,7 @@ static int find(struct request *rq, const char *id, struct checkpoint *ret)
     return 1;
 }
 
-/* An attempt that was cut off by a crash had this very operation. */
-static bool answer_earlier(struct request *rq, char operation_id[ID_SIZE])
+bool route_answer_earlier(struct request *rq, char operation_id[ID_SIZE])
 {
     _cleanup_operation_ struct operation o = {0};
     struct error err = {0};
@@ -63,24 +62,19 @@ static int read_make(struct request *rq, const char **ret_name, bool *ret_memory
     return json_fields_finish(&f);
 }
 
-static int
-fill(struct request *rq, const struct sandbox *s, struct checkpoint *c, struct error *err)
+int route_fill_checkpoint(struct request *rq,
+                          const struct sandbox *s,
+                          struct checkpoint *c,
+                          struct error *err)
 {
-    const char *name;
-    bool memory;
-    int r = read_make(rq, &name, &memory, err);
+    int r = request_make_id(rq, "ck", c->id);
 
-    if (r < 0) {
-        return r;
-    }
-    r = request_make_id(rq, "ck", c->id);
     if (r < 0) {
         return error_set(err, -r, "no random bytes");
     }
-    (void)snprintf(c->name, sizeof(c->name), "%s", name == NULL ? "" : name);
     memcpy(c->sandbox_id, s->id, sizeof(c->sandbox_id));
     (void)snprintf(c->key_id, sizeof(c->key_id), "%s", rq->key->record.id);
-    c->memory = memory;
+    c->memory = true;
     memcpy(c->template_name, s->template_name, sizeof(c->template_name));
     memcpy(c->template_version, s->template_version, sizeof(c->template_version));
     c->vcpus = s->vcpus;
@@ -89,6 +83,23 @@ fill(struct request *rq, const struct sandbox *s, struct checkpoint *c, struct e
     c->created_at = clock_real_ms();
     c->env_names = strdup(s->env_names == NULL ? "[]" : s->env_names);
     return c->env_names == NULL ? error_set(err, ENOMEM, "no memory") : 0;
+}
+
+static int
+fill(struct request *rq, const struct sandbox *s, struct checkpoint *c, struct error *err)
+{
+    const char *name;
+    bool memory;
+    int r = read_make(rq, &name, &memory, err);
+
+    if (r == 0) {
+        r = route_fill_checkpoint(rq, s, c, err);
+    }
+    if (r == 0) {
+        (void)snprintf(c->name, sizeof(c->name), "%s", name == NULL ? "" : name);
+        c->memory = memory;
+    }
+    return r;
 }
 
 static void make_now(struct request *rq)
@@ -102,7 +113,7 @@ static void make_now(struct request *rq)
                                     .checkpoint_id = c.id,
                                     .checkpoint = &c};
 
-    if (answer_earlier(rq, operation_id) || !node_call_sandbox(rq, &s)) {
+    if (route_answer_earlier(rq, operation_id) || !node_call_sandbox(rq, &s)) {
         return;
     }
     if (fill(rq, &s, &c, &err) < 0 || lifecycle_capture(rq->api, &s, &capture, &err) < 0) {
@@ -231,7 +242,7 @@ static void rollback_now(struct request *rq)
         .operation_id = operation_id, .key_id = rq->key->record.id, .checkpoint_id = c.id};
 
     (void)read_rollback(rq, &id, &err);
-    if (answer_earlier(rq, operation_id) || !node_call_sandbox(rq, &s) || !find(rq, id, &c)) {
+    if (route_answer_earlier(rq, operation_id) || !node_call_sandbox(rq, &s) || !find(rq, id, &c)) {
         return;
     }
     if (strcmp(c.sandbox_id, s.id) != 0) {

@@ -14,8 +14,8 @@ static int add_operation(void *arg, const struct operation *o)
 
 static bool is_kind(const char *kind)
 {
-    static const char *const kinds[] = {"create", "delete",     "pause",   "suspend",
-                                        "wake",   "checkpoint", "rollback"};
+    static const char *const kinds[] = {"create", "delete",     "pause",    "suspend",
+                                        "wake",   "checkpoint", "rollback", "fork"};
     bool found = false;
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {

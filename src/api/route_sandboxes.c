@@ -20,8 +20,9 @@ void route_answer_lifecycle(struct request *rq)
     _cleanup_operation_ struct operation o = {0};
     _cleanup_sandbox_ struct sandbox s = {0};
     struct error err = {0};
-    bool makes =
-        rq->route->handle == route_sandbox_create || rq->route->handle == route_checkpoint_create;
+    bool makes = rq->route->handle == route_sandbox_create ||
+                 rq->route->handle == route_checkpoint_create ||
+                 rq->route->handle == route_sandbox_fork;
     int status = makes ? 201 : 200;
     int r = store_operation_get(rq->api->store, rq->operation_id, &o, &err);
 

@@ -37,6 +37,7 @@ static const struct route routes[] = {
     {"POST", SB "/pause", route_sandbox_pause, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
     {"POST", SB "/suspend", route_sandbox_suspend, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
     {"POST", SB "/wake", route_sandbox_wake, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
+    {"POST", SB "/fork", route_sandbox_fork, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
     {"POST", SB "/rollback", route_sandbox_rollback, MEMBER, 0, JSON, "wait", MAKE_WAIT_MS},
     {"POST", SB "/checkpoints", route_checkpoint_create, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
     {"GET", SB "/checkpoints", route_checkpoint_list, READ, 0, NONE, LIST_QUERY, 0},

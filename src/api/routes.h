@@ -12,11 +12,24 @@ void route_sandbox_wake(struct request *rq);
 /* `{"sandbox", "operation"}` of rq->operation_id: the answer of every lifecycle call. */
 void route_answer_lifecycle(struct request *rq);
 /* route_checkpoints.c */
+struct checkpoint;
+struct error;
+struct sandbox;
+/* Makes the operation's id; an attempt that was cut off by a crash had this very operation, and is
+ * answered then. */
+bool route_answer_earlier(struct request *rq, char operation_id[21]);
+/* A checkpoint of this sandbox that is to be made: all but its name, with memory. */
+int route_fill_checkpoint(struct request *rq,
+                          const struct sandbox *s,
+                          struct checkpoint *c,
+                          struct error *err);
 void route_checkpoint_create(struct request *rq);
 void route_checkpoint_list(struct request *rq);
 void route_checkpoint_get(struct request *rq);
 void route_checkpoint_delete(struct request *rq);
 void route_sandbox_rollback(struct request *rq);
+/* route_fork.c */
+void route_sandbox_fork(struct request *rq);
 /* route_sandbox_read.c */
 void route_sandbox_list(struct request *rq);
 void route_sandbox_get(struct request *rq);

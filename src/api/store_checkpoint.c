@@ -11,6 +11,7 @@
 static const char *const state_names[] = {
     [CHECKPOINT_MAKING] = "making",
     [CHECKPOINT_READY] = "ready",
+    [CHECKPOINT_FORKING] = "forking",
     [CHECKPOINT_DELETING] = "deleting",
 };
 _Static_assert(sizeof(state_names) / sizeof(state_names[0]) == CHECKPOINT_STATE_COUNT,
@@ -93,6 +94,15 @@ int store_checkpoint_settle(struct store *store, const struct checkpoint *c, str
                        "UPDATE checkpoints SET state = 'ready', memory = ?2, size_bytes = ?3,"
                        " created_at = ?4 WHERE id = ?1 AND state = 'making'",
                        "tiii", c->id, (int64_t)c->memory, c->size_bytes, c->created_at);
+
+    return r < 0 ? r : 0;
+}
+
+int store_checkpoint_set_forking(struct store *store, const char *id, struct error *err)
+{
+    int r = store_exec(
+        store, err, "UPDATE checkpoints SET state = 'forking' WHERE id = ?1 AND state = 'making'",
+        "t", id);
 
     return r < 0 ? r : 0;
 }

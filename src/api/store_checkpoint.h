@@ -10,6 +10,7 @@
 enum checkpoint_state {
     CHECKPOINT_MAKING,
     CHECKPOINT_READY,
+    CHECKPOINT_FORKING, /* nobody's: what a fork makes its children from */
     CHECKPOINT_DELETING,
     CHECKPOINT_STATE_COUNT,
 };
@@ -56,6 +57,9 @@ int store_checkpoint_get(struct store *store,
 int store_checkpoint_settle(struct store *store,
                             const struct checkpoint *checkpoint,
                             struct error *err) _must_check_;
+/* It is made, and not to be seen: for the children of a fork. */
+int store_checkpoint_set_forking(struct store *store, const char *id, struct error *err)
+    _must_check_;
 int store_checkpoint_set_deleting(struct store *store, const char *id, struct error *err)
     _must_check_;
 int store_checkpoint_remove(struct store *store, const char *id, struct error *err) _must_check_;

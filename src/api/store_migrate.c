@@ -113,6 +113,13 @@ static const struct store_migration migrations_table[] = {
         "CREATE INDEX checkpoints_deleting ON checkpoints (state) WHERE state = 'deleting';"
         "ALTER TABLE operations ADD COLUMN checkpoint_id TEXT;"
         "ALTER TABLE sandboxes ADD COLUMN parent_id TEXT;"},
+    {7, "CREATE TABLE fork_children ("
+        "  operation_id TEXT NOT NULL,"
+        "  position INTEGER NOT NULL,"
+        "  sandbox_id TEXT NOT NULL UNIQUE,"
+        "  ended INTEGER NOT NULL DEFAULT 0,"
+        "  error TEXT,"
+        "  PRIMARY KEY (operation_id, position)) WITHOUT ROWID;"},
 };
 
 const struct store_migration *store_migrations(size_t *ret_count)

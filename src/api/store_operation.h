@@ -17,7 +17,7 @@ enum operation_state {
 struct operation {
     int64_t seq;
     char id[ID_SIZE];
-    char kind[16]; /* create, delete, pause, suspend, wake, checkpoint, rollback */
+    char kind[16]; /* create, delete, pause, suspend, wake, checkpoint, rollback, fork */
     char sandbox_id[ID_SIZE];
     char checkpoint_id[ID_SIZE]; /* "": none */
     char key_id[ID_SIZE];

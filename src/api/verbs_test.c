@@ -19,13 +19,17 @@ enum verb {
     PAUSE,
     SUSPEND,
     WAKE,
+    FORK,
+    CHECKPOINT,
     DELETE,
     RUN, /* a call that needs the guest */
     READ,
     VERBS
 };
 
-static const char *const verb_names[VERBS] = {"pause", "suspend", "wake", "delete", "run", "read"};
+/* As in the path, where it has one. */
+static const char *const verb_names[VERBS] = {"pause",       "suspend", "wake", "fork",
+                                              "checkpoints", "delete",  "run",  "read"};
 
 /* What becomes of the verb's operation, or of the call. */
 enum outcome {
@@ -54,6 +58,12 @@ struct row {
     {                                                                                              \
         DONE, "running"                                                                            \
     }
+/* A fork and a checkpoint: it is what it was, or what it was on its way to. */
+#define COPIES                                                                                     \
+    {DONE, NULL},                                                                                  \
+    {                                                                                              \
+        DONE, NULL                                                                                 \
+    }
 #define GOES                                                                                       \
     {                                                                                              \
         DONE, "gone"                                                                               \
@@ -76,27 +86,32 @@ struct row {
     }
 
 static const struct row rows[] = {
-    {"creating", NULL, "create", "running", "creating", {CHANGES, GOES, NO, READS}},
-    {"running", NULL, NULL, "running", "", {CHANGES, GOES, WORKS, READS}},
-    {"pausing", NULL, "pause", "paused", "", {CHANGES, GOES, WORKS, READS}},
-    {"paused", "pause", NULL, "paused", "", {CHANGES, GOES, WORKS, READS}},
+    {"creating", NULL, "create", "running", "creating", {CHANGES, COPIES, GOES, NO, READS}},
+    {"running", NULL, NULL, "running", "", {CHANGES, COPIES, GOES, WORKS, READS}},
+    {"pausing", NULL, "pause", "paused", "", {CHANGES, COPIES, GOES, WORKS, READS}},
+    {"paused", "pause", NULL, "paused", "", {CHANGES, COPIES, GOES, WORKS, READS}},
     {"suspending",
      NULL,
      "suspend",
      "suspended",
      "suspended",
-     {{IN_VAIN, NULL}, {DONE, "suspended"}, {DONE, "running"}, GOES, WORKS, READS}},
+     {{IN_VAIN, NULL}, {DONE, "suspended"}, {DONE, "running"}, COPIES, GOES, WORKS, READS}},
     {"suspended",
      "suspend",
      NULL,
      "suspended",
      "suspended",
-     {NO, {DONE, "suspended"}, {DONE, "running"}, GOES, WORKS, READS}},
-    {"waking", "pause", "wake", "running", "", {CHANGES, GOES, WORKS, READS}},
-    {"waking", "suspend", "wake", "running", "", {CHANGES, GOES, WORKS, READS}},
-    {"error", "fail", NULL, "error", "error", {NO, NO, NO, GOES, NO, READS}},
-    {"deleting", NULL, "delete", "gone", "deleting", {NO, NO, NO, GOES, NO, READS}},
-    {"gone", "delete", NULL, "gone", "", {NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING}},
+     {NO, {DONE, "suspended"}, {DONE, "running"}, COPIES, GOES, WORKS, READS}},
+    {"waking", "pause", "wake", "running", "", {CHANGES, COPIES, GOES, WORKS, READS}},
+    {"waking", "suspend", "wake", "running", "", {CHANGES, COPIES, GOES, WORKS, READS}},
+    {"error", "fail", NULL, "error", "error", {NO, NO, NO, NO, NO, GOES, NO, READS}},
+    {"deleting", NULL, "delete", "gone", "deleting", {NO, NO, NO, NO, NO, GOES, NO, READS}},
+    {"gone",
+     "delete",
+     NULL,
+     "gone",
+     "",
+     {NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING}},
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 

@@ -17,6 +17,7 @@ int cmd_show(struct cli *cli, const struct args *args);
 int cmd_pause(struct cli *cli, const struct args *args);
 int cmd_suspend(struct cli *cli, const struct args *args);
 int cmd_wake(struct cli *cli, const struct args *args);
+int cmd_fork(struct cli *cli, const struct args *args);
 int cmd_checkpoint(struct cli *cli, const struct args *args);
 int cmd_rollback(struct cli *cli, const struct args *args);
 int cmd_rm(struct cli *cli, const struct args *args);

@@ -33,8 +33,11 @@ const struct option_spec cli_globals[] = {
     {"name", 'n', "NAME", "name of the sandbox: a-z, 0-9 and -"},                                  \
         {"env", 'e', "NAME=VALUE", "environment variable; may be repeated"},                       \
         {"vcpus", 0, "N", "virtual CPUs"}, {"memory", 'm', "SIZE", "memory: 512 (MiB), 512m, 2g"}, \
-        {"disk", 0, "SIZE", "disk; not smaller than the template's"},                              \
-        {"metadata", 0, "NAME=VALUE", "a label of yours; may be repeated"},                        \
+        {"disk", 0, "SIZE", "disk; not smaller than the template's"}, OPTIONS_LIFECYCLE
+
+/* Labels and rules. */
+#define OPTIONS_LIFECYCLE                                                                          \
+    {"metadata", 0, "NAME=VALUE", "a label of yours; may be repeated"},                            \
         {"lifetime", 0, "TIME", "delete the sandbox after 30 (seconds), 5m, 2h, 7d"},              \
         {"idle-timeout", 0, "TIME",                                                                \
          "act when it was not used for so long while it ran (default 6h), or none"},               \
@@ -89,6 +92,15 @@ static const struct option_spec ls_options[] = {
     {"metadata", 0, "NAME=VALUE", "only with this label; may be repeated"},
     {"limit", 0, "N", "at most so many, the newest"},
     {"quiet", 'q', NULL, "print ids only"},
+    OPTION_JSON,
+    OPTIONS_END,
+};
+
+static const struct option_spec fork_options[] = {
+    {"count", 'c', "N", "so many, 1 to 100 (default 1)"},
+    {"name", 'n', "NAME", "name of the new sandbox, if it is one: a-z, 0-9 and -"},
+    {"env", 'e', "NAME=VALUE", "environment variable, over those of the sandbox; may be repeated"},
+    OPTIONS_LIFECYCLE,
     OPTION_JSON,
     OPTIONS_END,
 };
@@ -270,6 +282,15 @@ const struct verb cli_verbs[] = {
     {"wake", VERB_GROUP_SANDBOX, "SANDBOX…", "let paused or suspended sandboxes go on", "",
      "space wake build-42\n", json_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX,
      cmd_wake},
+    {"fork", VERB_GROUP_SANDBOX, "SANDBOX [OPTIONS]",
+     "make sandboxes that go on where a sandbox is now, and print their ids",
+     "Each has the memory, the processes and the disk of this moment, and an identity of its own:\n"
+     "hostname, machine-id, entropy, clock. The sandbox itself goes on, or stays paused or\n"
+     "suspended. Labels and rules are those of the sandbox unless given here. Children that could\n"
+     "not be made are named on standard error, and the status is 1 then.\n",
+     "space fork build-42\nspace fork build-42 --count 10 --metadata try=2\n"
+     "for s in $(space fork build-42 -c 3); do space exec \"$s\" -- hostname; done\n",
+     fork_options, 1, 1, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX, cmd_fork},
     {"checkpoint", VERB_GROUP_SANDBOX, "create SANDBOX | ls SANDBOX | rm CHECKPOINT…",
      "keep a moment of a sandbox, to go back to or make others from",
      "create prints the id of the checkpoint; the sandbox goes on. It has memory, processes and "

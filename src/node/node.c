@@ -86,6 +86,7 @@ static int make_tables(struct node *node, struct error *err)
     list_init(&p->sandboxes->waiters);
     list_init(&p->sandboxes->delivering);
     list_init(&p->captures_waiting);
+    list_init(&p->restores_waiting);
     p->bases = base_set_new(node, err);
     p->pool = p->bases != NULL ? pool_new(node, err) : NULL;
     p->pruner = p->pool != NULL ? template_pruner_new(node, err) : NULL;

@@ -38,6 +38,8 @@ struct node_parts {
     struct snapshot_room room; /* on the volume */
     unsigned int captures;     /* that have a place (capture_gate.h) */
     struct list captures_waiting;
+    unsigned int restores; /* that have a place (restore_gate.h) */
+    struct list restores_waiting;
     uint64_t total_mib;
     uint64_t reserve_mib;
     bool reflink;

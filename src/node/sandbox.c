@@ -16,6 +16,7 @@
 #include "node/journal.h"
 #include "node/node_private.h"
 #include "node/pool.h"
+#include "node/restore_gate.h"
 #include "node/sandbox_private.h"
 #include "node/vm.h"
 
@@ -45,6 +46,7 @@ struct sandbox *sandbox_new(struct node *node, const char *id)
     }
     sb->node = node;
     sb->dir_fd = -1;
+    list_init(&sb->gate.turn);
     (void)snprintf(sb->info.id, sizeof(sb->info.id), "%s", id);
     list_append(&node->parts->sandboxes->sandboxes, &sb->link);
     node->parts->sandboxes->count++;
@@ -67,6 +69,7 @@ void sandbox_free(struct sandbox *sb)
     node->parts->sandboxes->count--;
     json_decref(sb->env);
     sandbox_free_suspend(sb);
+    restore_gate_leave(sb);
     sandbox_free_restore(sb);
     loop_timer_free(sb->timer);
     if (sb->dir_fd >= 0) {
@@ -326,6 +329,7 @@ void sandbox_set_state(struct sandbox *sb, enum sandbox_state state)
         sb->counted = false;
         pool_settle(node->parts->pool);
     }
+    restore_gate_leave(sb);
     if (node->hooks.on_change != NULL) {
         node->hooks.on_change(node->hooks_ctx, sb);
     }

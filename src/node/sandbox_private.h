@@ -61,6 +61,11 @@ struct sandbox {
     struct sandbox_capture *capture;       /* while it is suspending */
     struct sandbox_resume *resume;         /* while it wakes from there */
     struct sandbox_restore *restore;       /* while a checkpoint is put into its directory */
+    struct {
+        struct list turn;
+        void (*go)(struct sandbox *sb); /* NULL: it has neither a place nor a turn */
+        bool has_place;
+    } gate; /* restore_gate.h */
     struct error fail_err;
     struct error change_err; /* why the last pause or wake came to nothing */
     void (*continued)(void *arg, int result);

@@ -24,6 +24,7 @@
 #include "io/loop.h"
 #include "node/checkpoint.h"
 #include "node/node_private.h"
+#include "node/restore_gate.h"
 #include "node/sandbox_capture.h"
 #include "node/sandbox_private.h"
 #include "node/sessions_copy.h"
@@ -191,20 +192,29 @@ static void done_create(void *arg)
     sandbox_end_job(sb);
 }
 
-void sandbox_start_restored(struct sandbox *sb)
+static void start_create(struct sandbox *sb)
 {
     struct sandbox_restore *m = make_restore(sb, sb->origin);
-    int r = sandbox_write_journal(sb);
 
-    if (m == NULL || r < 0) {
-        free(m);
-        sandbox_fail_create(sb, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL,
-                            "the sandbox's journal could not be written");
+    if (m == NULL) {
+        sandbox_fail_create(sb, ERROR_INTERNAL, "no memory");
         return;
     }
     sb->origin = NULL;
     sb->restore = m;
     sandbox_submit(sb, work_restore, done_create, m);
+}
+
+void sandbox_start_restored(struct sandbox *sb)
+{
+    int r = sandbox_write_journal(sb);
+
+    if (r < 0) {
+        sandbox_fail_create(sb, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL,
+                            "the sandbox's journal could not be written");
+        return;
+    }
+    restore_gate_enter(sb, start_create);
 }
 
 /* ---- rollback ---- */
