@@ -246,7 +246,6 @@ static int inherit(const struct create_spec *spec,
 int create_prepare_fork(struct request *rq,
                         const struct create_spec *spec,
                         const struct sandbox *source,
-                        int count,
                         struct sandbox *ret_sandbox,
                         char ret_other_id[21],
                         struct error *err)
@@ -263,7 +262,7 @@ int create_prepare_fork(struct request *rq,
         r = check_name(rq, spec->name, ret_other_id, err);
     }
     if (r == 0) {
-        r = check_quotas(rq, &s, count, err);
+        r = check_quotas(rq, &s, spec->count, err);
     }
     if (r == 0) {
         r = drain_refuse(rq->api, ERROR_CAPACITY_UNAVAILABLE, "no sandbox is made", err);

@@ -19,6 +19,7 @@ struct create_spec {
     json_t *env; /* NULL: none */
     json_t *metadata;
     struct lifecycle_rules rules;
+    int count; /* of a fork */
 };
 
 /* The same for a create that may name a checkpoint instead of a template. */
@@ -30,7 +31,7 @@ bool create_read_lifecycle(struct json_fields *f, struct lifecycle_rules *rules)
 /* What a sandbox has that says nothing. */
 struct lifecycle_rules create_default_rules(void);
 /* The fields of a fork; spec has the rules of the source already, or some. */
-void create_spec_read_fork(struct json_fields *f, struct create_spec *spec, int *ret_count);
+void create_spec_read_fork(struct json_fields *f, struct create_spec *spec);
 /* Checks names and values of metadata or env; null values are allowed when `merge`. */
 void create_check_metadata(struct json_fields *f, json_t *metadata, bool merge);
 void create_check_env(struct json_fields *f, json_t *env, bool merge);
@@ -45,11 +46,10 @@ int create_prepare(struct request *rq,
                    struct sandbox *ret_sandbox,
                    char ret_other_id[21],
                    struct error *err) _must_check_;
-/* The same for the children of a fork: what they have in common, for `count` of them. */
+/* The same for the children of a fork: what they have in common. */
 int create_prepare_fork(struct request *rq,
                         const struct create_spec *spec,
                         const struct sandbox *source,
-                        int count,
                         struct sandbox *ret_sandbox,
                         char ret_other_id[21],
                         struct error *err) _must_check_;

@@ -197,11 +197,11 @@ static void read_spec(struct json_fields *f, struct create_spec *ret_spec)
     read_own(f, ret_spec);
 }
 
-void create_spec_read_fork(struct json_fields *f, struct create_spec *spec, int *ret_count)
+void create_spec_read_fork(struct json_fields *f, struct create_spec *spec)
 {
-    *ret_count = (int)json_fields_unsigned(f, "count", 1, FORK_MAX, 1);
+    spec->count = (int)json_fields_unsigned(f, "count", 1, FORK_MAX, 1);
     read_own(f, spec);
-    if (spec->name != NULL && *ret_count > 1) {
+    if (spec->name != NULL && spec->count > 1) {
         json_fields_fail(f, "name", "is for a fork of count 1: names are unique");
     }
 }

@@ -69,9 +69,8 @@ struct create_spec;
 #define FORK_MAX 100
 
 struct fork {
-    const struct create_spec *spec; /* of each child: the checkpoint, and the variables over it */
+    const struct create_spec *spec; /* how many; the checkpoint, and the variables over it */
     const struct sandbox *child;    /* what their records say, but for the id */
-    int count;
 };
 
 struct capture {

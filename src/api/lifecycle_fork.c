@@ -118,7 +118,7 @@ int fork_insert(const struct job *job, const struct fork *fork, struct error *er
     struct store *store = job->api->store;
     int r = 0;
 
-    for (int i = 0; r == 0 && i < fork->count; i++) {
+    for (int i = 0; r == 0 && i < fork->spec->count; i++) {
         struct sandbox s = *fork->child; /* its texts are borrowed */
 
         r = insert_record(store, fork, &s, err);

@@ -12,13 +12,12 @@
 #include "api/store_checkpoint.h"
 #include "io/json_request.h"
 
-static int
-read_fork(struct request *rq, struct create_spec *spec, int *ret_count, struct error *err)
+static int read_fork(struct request *rq, struct create_spec *spec, struct error *err)
 {
     struct json_fields f;
 
     json_fields_start(&f, rq->body, "", err);
-    create_spec_read_fork(&f, spec, ret_count);
+    create_spec_read_fork(&f, spec);
     return json_fields_finish(&f);
 }
 
@@ -52,13 +51,13 @@ static void fork_now(struct request *rq)
         return;
     }
     spec.rules = source.rules;
-    r = read_fork(rq, &spec, &fork.count, &err);
+    r = read_fork(rq, &spec, &err);
     if (r == 0) {
         r = route_fill_checkpoint(rq, &source, &c, &err);
     }
     if (r == 0) {
         memcpy(spec.checkpoint_id, c.id, sizeof(spec.checkpoint_id));
-        r = create_prepare_fork(rq, &spec, &source, fork.count, &child, other, &err);
+        r = create_prepare_fork(rq, &spec, &source, &child, other, &err);
     }
     if (r == 0) {
         r = lifecycle_capture(rq->api, &source, &capture, &err);
@@ -75,9 +74,8 @@ void route_sandbox_fork(struct request *rq)
 {
     struct create_spec spec = {.rules = create_default_rules()};
     struct error err = {0};
-    int count;
 
-    if (read_fork(rq, &spec, &count, &err) < 0) {
+    if (read_fork(rq, &spec, &err) < 0) {
         request_fail(rq, &err);
         return;
     }

@@ -30,7 +30,7 @@ void restore_gate_enter(struct sandbox *sb, void (*go)(struct sandbox *sb))
     if (parts->restores < places()) {
         admit(sb);
     } else {
-        list_append(&parts->restores_waiting, &sb->gate.turn);
+        list_append(&parts->restores_waiting, &sb->gate.link);
     }
 }
 
@@ -41,7 +41,7 @@ void restore_gate_leave(struct sandbox *sb)
     if (sb->gate.go == NULL) {
         return;
     }
-    list_remove(&sb->gate.turn);
+    list_remove(&sb->gate.link);
     sb->gate.go = NULL;
     if (!sb->gate.has_place) {
         return;
@@ -52,6 +52,6 @@ void restore_gate_leave(struct sandbox *sb)
         struct list *first = parts->restores_waiting.next;
 
         list_remove(first);
-        admit(list_entry(first, struct sandbox, gate.turn));
+        admit(list_entry(first, struct sandbox, gate.link));
     }
 }

@@ -6,8 +6,18 @@
  * wait are `creating`, in the order in which they came, and can be deleted. */
 #pragma once
 
-struct node;
+#include <stdbool.h>
+
+#include "base/list.h"
+
 struct sandbox;
+
+/* Of a sandbox. */
+struct restore_turn {
+    struct list link;
+    void (*go)(struct sandbox *sb); /* NULL: it has neither a place nor a turn */
+    bool has_place;
+};
 
 /* Calls go(sb) when there is a place for it: now, or from inside of a restore_gate_leave. */
 void restore_gate_enter(struct sandbox *sb, void (*go)(struct sandbox *sb));

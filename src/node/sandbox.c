@@ -46,7 +46,7 @@ struct sandbox *sandbox_new(struct node *node, const char *id)
     }
     sb->node = node;
     sb->dir_fd = -1;
-    list_init(&sb->gate.turn);
+    list_init(&sb->gate.link);
     (void)snprintf(sb->info.id, sizeof(sb->info.id), "%s", id);
     list_append(&node->parts->sandboxes->sandboxes, &sb->link);
     node->parts->sandboxes->count++;

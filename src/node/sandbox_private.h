@@ -7,6 +7,7 @@
 #include "base/list.h"
 #include "node/agent.h"
 #include "node/base_snapshot.h"
+#include "node/restore_gate.h"
 #include "node/sandbox.h"
 
 struct checkpoint;
@@ -61,11 +62,7 @@ struct sandbox {
     struct sandbox_capture *capture;       /* while it is suspending */
     struct sandbox_resume *resume;         /* while it wakes from there */
     struct sandbox_restore *restore;       /* while a checkpoint is put into its directory */
-    struct {
-        struct list turn;
-        void (*go)(struct sandbox *sb); /* NULL: it has neither a place nor a turn */
-        bool has_place;
-    } gate; /* restore_gate.h */
+    struct restore_turn gate;              /* before that */
     struct error fail_err;
     struct error change_err; /* why the last pause or wake came to nothing */
     void (*continued)(void *arg, int result);

@@ -9,22 +9,9 @@ import time
 import pytest
 
 from harness import poll
-from harness.checkpoints import COUNTER, Checkpoints, is_row
+from harness.checkpoints import COUNTER, SQLITE, Checkpoints, is_row
 from harness.node_alone import Node, new_id
 
-# An open transaction: its rows are there only when it commits, which it does when told to.
-SQLITE = """
-import sqlite3, sys
-db = sqlite3.connect('/home/user/kept.db', isolation_level=None)
-db.execute('create table t (n)')
-db.execute('begin')
-db.execute('insert into t values (41)')
-print('open', flush=True)
-sys.stdin.readline()
-db.execute('update t set n = n + 1')
-db.execute('commit')
-print('kept', db.execute('select n from t').fetchone()[0], flush=True)
-"""
 SECRETS = ("cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id /etc/machine-id /etc/hostname; "
            "python3 -c 'import secrets; print(secrets.token_hex(16))'")
 

@@ -1,9 +1,57 @@
-"""Checkpoints of a node without space-api: what tests of them share."""
+"""Checkpoints, and what goes on over them: what tests of them share."""
 
 from . import poll
 from .node_alone import new_id
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
+# An open transaction: its rows are there only when it commits, which it does when told to.
+SQLITE = """
+import sqlite3, sys
+db = sqlite3.connect('/home/user/kept.db', isolation_level=None)
+db.execute('create table t (n)')
+db.execute('begin')
+db.execute('insert into t values (41)')
+print('open', flush=True)
+sys.stdin.readline()
+db.execute('update t set n = n + 1')
+db.execute('commit')
+print('kept', db.execute('select n from t').fetchone()[0], flush=True)
+"""
+
+# Numbers over a connection, each sent when the one before it came back.
+SOCKET = """
+import socket, threading, time
+server = socket.create_server(('127.0.0.1', 0))
+def echo():
+    stream = server.accept()[0]
+    while data := stream.recv(64):
+        stream.sendall(data)
+threading.Thread(target=echo, daemon=True).start()
+client = socket.create_connection(server.getsockname())
+n = 0
+while True:
+    n += 1
+    client.sendall(b'%d' % n)
+    print(client.recv(64).decode(), flush=True)
+    time.sleep(0.05)
+"""
+
+# What no two sandboxes may share, each on a line, of new processes but for the last two.
+SECRETS = """
+import pathlib, secrets, socket, ssl
+print(pathlib.Path('/proc/sys/kernel/random/uuid').read_text().strip())
+print(secrets.token_hex(16))
+out = ssl.MemoryBIO()
+hello = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), out)
+try:
+    hello.do_handshake()
+except ssl.SSLWantReadError:
+    pass
+print(out.read()[11:43].hex())
+print(pathlib.Path('/proc/sys/kernel/random/boot_id').read_text().strip())
+print(pathlib.Path('/etc/machine-id').read_text().strip())
+print(socket.gethostname())
+"""
 
 
 class Checkpoints:
