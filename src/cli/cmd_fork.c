@@ -15,22 +15,26 @@
 static json_t *make_body(const struct args *args, struct error *err)
 {
     const char *text = args_get(args, "count");
-    json_t *body = api_create_body(args, NULL, err);
     uint64_t count = 1;
+    json_t *body;
 
-    if (body != NULL && text != NULL &&
-        text_parse_count(text, "count", COUNT_MAX, &count, err) < 0) {
-        json_decref(body);
+    if (text != NULL && text_parse_count(text, "count", COUNT_MAX, &count, err) < 0) {
         return NULL;
     }
+    if (count == 0) {
+        (void)error_set(err, EINVAL, "--count must be 1 or more");
+        return NULL;
+    }
+    body = api_create_body(args, NULL, err);
     (void)json_object_set_new(body, "count", json_integer((json_int_t)count));
     return body;
 }
 
 /* The ids of those that are there; the others are named beside them. */
-static int print_children(const struct cli *cli, const json_t *result)
+static int print_children(const struct cli *cli, const json_t *answer)
 {
-    const json_t *children = json_object_get(result, "children");
+    const json_t *operation = json_object_get(answer, "operation");
+    const json_t *children = json_object_get(json_object_get(operation, "result"), "children");
     _cleanup_buf_ struct buf out = buf_make(0);
     int status = EXIT_STATUS_DONE;
     const json_t *child;
@@ -48,7 +52,7 @@ static int print_children(const struct cli *cli, const json_t *result)
             buf_printf(&out, "%s\n", api_text(child, "sandbox_id"));
         }
     }
-    r = cli->json ? cli_print_json(result) : cli_print(&out);
+    r = cli->json ? cli_print_json(answer) : cli_print(&out);
     return r != EXIT_STATUS_DONE ? r : status;
 }
 
@@ -72,5 +76,5 @@ int cmd_fork(struct cli *cli, const struct args *args)
         api_wait_operation(cli, answer, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    return print_children(cli, json_object_get(operation, "result"));
+    return print_children(cli, answer);
 }

@@ -467,6 +467,12 @@ class FakeApi:
                 operation = make_id("op")
                 self.pending[operation] = sandbox["id"]
                 return 202, {"sandbox": {**sandbox, "state": "pausing"}, "operation": {"id": operation, "state": "pending"}}
+            case ("POST", "fork"):
+                children = [{"sandbox_id": make_id("sb"), "sandbox": {}, "error": None} for _ in range(body["count"])]
+                if body["count"] > 2:
+                    children[1].update(sandbox=None, error={"code": "capacity_unavailable", "message": "no memory"})
+                return 201, {"sandbox": sandbox, "operation": {"id": make_id("op"), "state": "succeeded",
+                                                               "result": {"children": children}}}
             case ("POST", "commands"):
                 try:
                     process = Process(sandbox, body)

@@ -497,9 +497,22 @@ def test_node_names_and_wrong_words(space, api):
     assert not [p for m, p, _, _ in api.requests if m == "POST" and p.startswith("/v1/nodes/a/")]
 
 
+def test_fork_prints_the_ids_of_those_that_are_there(space, api, box):
+    done = space("fork", box, "--count", "2", "--name-is-no-option")
+    assert done.returncode == 2 and not [p for m, p, _, _ in api.requests if p.endswith("/fork")]
+    done = space("fork", box, "-c", "2", "-e", "A=1", "--metadata", "team=a", "--lifetime", "60")
+    assert done.returncode == 0 and done.stderr == "" and [len(line) for line in done.stdout.split("\n")] == [20, 20, 0]
+    done = space("fork", box, "--count", "3")
+    assert done.returncode == 1 and len(done.stdout.split()) == 2 and "no memory (capacity_unavailable)" in done.stderr
+    done = space("fork", box, "--count", "3", "--json")
+    assert done.returncode == 1 and len(json.loads(done.stdout)["operation"]["result"]["children"]) == 3
+    for count in ("0", "101", "x"):
+        assert space("fork", box, "--count", count).returncode == 2
+
+
 def test_the_man_page_names_every_verb(space):
     page = space("help", "--man").stdout
-    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend", "wake", "checkpoint", "rollback", "node"):
+    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend", "wake", "fork", "checkpoint", "rollback", "node"):
         assert f".SS space {verb} " in page
     assert ".SH EXIT STATUS" in page and "__complete" not in page
 

@@ -10,11 +10,6 @@ import pytest
 from harness import spec
 from harness.installation import WORK
 
-LATER = [
-    ("POST", "/v1/sandboxes/{sb}/fork"),
-]
-
-
 def test_the_document_is_valid_openapi():
     """By an independent validator, in an environment of its own."""
     venv = WORK / "validator"
@@ -83,12 +78,6 @@ def test_a_key_counts_nowhere_but_in_the_header(api, installation):
 def test_unknown_routes_are_not_found(api):
     for path in ("/", "/v1", "/v1/", "/v2/sandboxes", "/v1/sandbox", "/v1/sandboxes/", "/favicon.ico"):
         answer = api.ask("GET", path)
-        assert (answer.status, answer.code) == (404, "not_found"), (path, answer)
-
-
-def test_routes_of_later_releases_are_not_found(api, shared):
-    for method, path in LATER:
-        answer = api.ask(method, path.format(sb=shared), {} if method == "POST" else None)
         assert (answer.status, answer.code) == (404, "not_found"), (path, answer)
 
 
