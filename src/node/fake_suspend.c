@@ -5,6 +5,7 @@
 #include "node/agent.h"
 #include "node/node_private.h"
 #include "node/sandbox_capture.h"
+#include "node/sandbox_resume.h"
 #include "node/vm.h"
 
 const char *sandbox_state_name(enum sandbox_state state)

@@ -18,6 +18,7 @@
 #include "node/pool.h"
 #include "node/restore_gate.h"
 #include "node/sandbox_private.h"
+#include "node/sandbox_resume.h"
 #include "node/vm.h"
 
 static const char *const state_names[] = {

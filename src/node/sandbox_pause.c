@@ -21,6 +21,7 @@
 #include "node/agent.h"
 #include "node/node_private.h"
 #include "node/sandbox_private.h"
+#include "node/sandbox_resume.h"
 #include "node/vm.h"
 
 /* As long as a START may take: a guest that is busy is no reason to end it. */

@@ -14,6 +14,7 @@
 #include "node/agent.h"
 #include "node/node_private.h"
 #include "node/sandbox_private.h"
+#include "node/sandbox_resume.h"
 #include "node/vm.h"
 
 struct vm {

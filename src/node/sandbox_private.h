@@ -149,18 +149,7 @@ void sandbox_drop_snapshot(struct sandbox *sb);
 void sandbox_drop_rollback(struct sandbox *sb);
 /* A name of the base's image in the sandbox's directory, which no eviction takes away. */
 void sandbox_link_ram(struct sandbox *sb, const char *ram_path);
-/* sandbox_resume.c */
-/* From `suspended`. */
-void sandbox_free_resume(struct sandbox *sb);
-int sandbox_begin_resume(struct sandbox *sb, struct error *err) _must_check_;
-/* The same with its memory admitted already: it had a VM until now. */
-int sandbox_resume_admitted(struct sandbox *sb, struct error *err) _must_check_;
-/* Of one that is being created: `suspended/` is there. */
-void sandbox_resume_created(struct sandbox *sb);
-/* sandbox_restore.c */
-/* One that is created from sb->origin. */
-void sandbox_start_restored(struct sandbox *sb);
-void sandbox_free_restore(struct sandbox *sb);
+/* sandbox_pause.c */
 /* An adopted one that is paused, or shall run: stops or continues the VM as its record says. */
 void sandbox_settle_adopted(struct sandbox *sb);
 /* The guest has answered HELLO and expects WAKE: goes on with that, or makes sure that it speaks.

@@ -27,6 +27,7 @@
 #include "node/restore_gate.h"
 #include "node/sandbox_capture.h"
 #include "node/sandbox_private.h"
+#include "node/sandbox_resume.h"
 #include "node/sessions_copy.h"
 #include "node/snapshot.h"
 #include "node/vm.h"

@@ -8,6 +8,8 @@
  * sandbox is suspended as before. That is what every failure here leads to, and a restart of this
  * program too. Since processes run by then, the record that says `running` is on the disk in
  * another name before they do: no full disk can take the VM from them. */
+#include "node/sandbox_resume.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -27,6 +27,7 @@
 #include "node/node_private.h"
 #include "node/pool.h"
 #include "node/sandbox_private.h"
+#include "node/sandbox_resume.h"
 #include "node/vm.h"
 
 #define MEMINFO_MAX 16384U

@@ -31,6 +31,7 @@
 #include "node/journal.h"
 #include "node/node_private.h"
 #include "node/sandbox_capture.h"
+#include "node/sandbox_resume.h"
 #include "node/vm.h"
 
 #define CONSOLE_MS 20000
