@@ -56,10 +56,11 @@ struct attach {
     char id[ATTACHMENT_ID_SIZE];
     uint64_t stdin_told;
     bool read_only;
-    bool wrote;   /* input came from this client */
-    bool waiting; /* for the socket to drain */
-    bool paused;  /* for the process to take input */
-    bool held;    /* for the client to take answers to what it sent */
+    bool wrote;     /* input came from this client */
+    bool waiting;   /* for the socket to drain */
+    bool gathering; /* the timer lets more come first */
+    bool paused;    /* for the process to take input */
+    bool held;      /* for the client to take answers to what it sent */
     bool closing;
 };
 
@@ -152,6 +153,7 @@ static void pump(struct attach *a)
     struct session_item item = {.kind = SESSION_ITEM_NONE};
     uint64_t written = 0;
 
+    a->gathering = false;
     while (!a->closing && !a->waiting) {
         int r = session_reader_next(&a->session, CHUNK_BYTES, &bytes, &item);
 
@@ -240,7 +242,12 @@ static void on_event(void *arg, struct process *p, unsigned int events)
         note_input(a, p);
     }
     if (!a->waiting && !a->closing) {
-        loop_timer_start(a->timer, 0);
+        bool gathers = session_reader_gathers(&a->session);
+
+        if (!gathers || !a->gathering) {
+            loop_timer_start(a->timer, gathers ? GATHER_MS : 0);
+        }
+        a->gathering = gathers;
     }
 }
 

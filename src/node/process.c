@@ -182,6 +182,7 @@ static void on_output(void *arg, unsigned int stream, uint64_t offset, struct sp
     struct process *p = arg;
 
     (void)offset; /* the channel has checked that it is the next */
+    gather_note(&p->gather, bytes.n, clock_monotonic_ms());
     spool_append(p->spool, stream - AGENT_STDOUT, bytes);
     if (spool_is_holding(p->spool)) {
         process_hold(p);

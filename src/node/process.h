@@ -21,6 +21,7 @@
 #include "base/id.h"
 #include "base/list.h"
 #include "node/command_request.h"
+#include "node/gather.h"
 #include "node/spool.h"
 #include "wire/agent_process.h"
 
@@ -135,7 +136,8 @@ struct process {
     bool block_when_full;
     struct order_position polled; /* the furthest that GET output came (block_when_full) */
     struct order_position left;   /* the furthest reader, when the last one went */
-    struct loop_timer *timer;     /* timeout with `leave`; else a guard over the guest's own */
+    struct gather gather;
+    struct loop_timer *timer; /* timeout with `leave`; else a guard over the guest's own */
 
     /* stdin: the offsets of the bytes in `input` begin at input_base */
     bool has_stdin;
@@ -148,7 +150,6 @@ struct process {
     uint64_t input_base; /* consumed by the guest */
     uint64_t input_sent; /* sent to the guest */
 };
-
 /* ---- tables ---- */
 /* The table of a sandbox; makes it, or reads what an earlier run left. NULL without memory. */
 struct process_table *process_table_get(struct data *data, struct sandbox *sb);
@@ -173,8 +174,7 @@ int process_start(struct process_table *table,
                   struct command_request *request,
                   struct process **ret_process,
                   struct error *err) _must_check_;
-/* Tells the next VM of a command whose own died before it heard of it; conflict if it has started.
- */
+/* Tells the next VM of a command whose own died unheard; conflict if it has started. */
 int process_start_again(struct process *p, struct error *err) _must_check_;
 static inline bool process_is_ended(const struct process *p)
 {

@@ -6,6 +6,7 @@
  * their way may be lost with a connection, and are asked for again. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "node/agent.h"
 #include "node/data.h"
 #include "node/node.h"
@@ -121,6 +122,12 @@ void process_remove_reader(struct process *p, struct process_reader *reader)
         p->left = reader->had;
     }
     review(p);
+}
+
+bool process_gathers(const struct process *p, uint64_t unread)
+{
+    return !p->block_when_full && !process_is_ended(p) &&
+           gather_wants(&p->gather, unread, p->spool_bytes, clock_monotonic_ms());
 }
 
 void process_note_stream_read(struct process *p, unsigned int stream, uint64_t offset)

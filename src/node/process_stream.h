@@ -41,5 +41,8 @@ void process_move_reader(struct process *p,
                          const struct order_position *had);
 /* Fine for one that is not attached. */
 void process_remove_reader(struct process *p, struct process_reader *reader);
+/* Whether a reader with so much unread waits for more, GATHER_MS at most (gather.h). A writer who
+ * waits for readers is not held up by that. */
+bool process_gathers(const struct process *p, uint64_t unread);
 /* GET output has given out a stream up to this offset. */
 void process_note_stream_read(struct process *p, unsigned int stream, uint64_t offset);

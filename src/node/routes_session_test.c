@@ -168,6 +168,30 @@ static void test_block_when_full_by_output(void **state)
     assert_int_equal(offset, 3000000);
 }
 
+/* Where a reader waits for more of a flood, it does not wait when there is no more. */
+static void test_output_of_a_flood_that_pauses(void **state)
+{
+    const struct fixture *f = *state;
+    uint64_t offset = 0;
+    bool end = false;
+    struct started p;
+
+    fixture_start(
+        f, "\"shell\": \"head -c 10000000 /dev/zero; echo more; read line\", \"stdin\": \"open\"",
+        &p);
+    while (!end) {
+        _cleanup_answer_ struct answer answer = {0};
+        char query[64];
+
+        (void)snprintf(query, sizeof(query), "offset=%llu&wait=200", (unsigned long long)offset);
+        rig_read_output(f->rig, f->sandbox, p.session, query, &answer);
+        assert_int_equal(answer.status, 200);
+        assert_true(answer.body.n > 0);
+        offset += answer.body.n;
+        end = offset == 10000005;
+    }
+}
+
 /* What made room for newer commands is gone, and says so. */
 static void test_expired_session(void **state)
 {
@@ -480,6 +504,7 @@ int main(void)
         CASE(test_slow_reader),
         CASE(test_block_when_full),
         CASE(test_block_when_full_by_output),
+        CASE(test_output_of_a_flood_that_pauses),
         CASE(test_expired_session),
         CASE(test_ended_sessions_make_room),
         CASE(test_running_sessions_share_the_room),

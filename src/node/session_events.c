@@ -29,7 +29,8 @@ struct events_reader {
     struct list link; /* in data->readers */
     struct call *call;
     struct session_reader session;
-    bool waiting; /* for the connection to drain */
+    bool waiting;   /* for the connection to drain */
+    bool gathering; /* the timer lets more come first */
     struct loop_timer *comment_timer;
 };
 
@@ -121,6 +122,7 @@ static void pump(struct events_reader *reader)
     struct session_item item;
     size_t written = 0;
 
+    reader->gathering = false;
     if (reader->session.process == NULL || reader->session.phase == SESSION_PHASE_DONE) {
         http_exchange_end(call->exchange);
         return;
@@ -216,7 +218,12 @@ static void on_event(void *arg, struct process *p, unsigned int events)
         return;
     }
     if (!reader->waiting) {
-        loop_timer_start(call->timer, 0);
+        bool gathers = session_reader_gathers(&reader->session);
+
+        if (!gathers || !reader->gathering) {
+            loop_timer_start(call->timer, gathers ? GATHER_MS : 0);
+        }
+        reader->gathering = gathers;
     }
 }
 

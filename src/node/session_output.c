@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "io/loop.h"
 #include "node/data.h"
 #include "node/process_stream.h"
 #include "node/routes.h"
@@ -22,6 +23,8 @@ struct output_call {
     uint64_t next; /* first byte not handed over */
     uint64_t end;
     bool sending;
+    bool waits;     /* may be answered later */
+    bool gathering; /* there is something, and more to come */
 };
 
 static void on_close(struct call *call, bool complete)
@@ -136,6 +139,13 @@ static bool try_answer(struct call *call, bool now)
     }
     n = end - out->offset;
     n = n < out->limit ? n : out->limit;
+    if (!now && out->waits && n < out->limit && process_gathers(out->process, n)) {
+        if (!out->gathering) {
+            out->gathering = true;
+            loop_timer_start(call->timer, GATHER_MS);
+        }
+        return false;
+    }
     start_answer(call, n, ended && out->offset + n == end);
     return true;
 }
@@ -230,6 +240,7 @@ void handle_session_output(struct call *call, json_t *body)
         call_fail(call, &err);
         return;
     }
+    out->waits = wait_ms > 0;
     /* Who asks from here on has what is before. */
     process_note_stream_read(p, out->stream, out->offset);
     call_watch(call, p, on_event);

@@ -28,6 +28,13 @@ int session_reader_attach(struct session_reader *reader, struct error *err)
     return process_add_reader(reader->process, &reader->attached, err);
 }
 
+bool session_reader_gathers(const struct session_reader *reader)
+{
+    return reader->process != NULL && reader->phase == SESSION_PHASE_STARTED &&
+           process_gathers(reader->process, order_total(spool_end(reader->process->spool)) -
+                                                order_total(&reader->at));
+}
+
 void session_reader_detach(struct session_reader *reader)
 {
     if (reader->process != NULL) {

@@ -58,6 +58,8 @@ int session_reader_next(struct session_reader *reader,
                         size_t max,
                         struct buf *bytes,
                         struct session_item *ret_item) _must_check_;
+/* Whether the next item is better sent later, with more (process_gathers). */
+bool session_reader_gathers(const struct session_reader *reader);
 /* The connection has room again for what was taken: it counts as read. */
 void session_reader_settle(struct session_reader *reader);
 /* The fields of an item's event but for OUTPUT. NULL without memory. */
