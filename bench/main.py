@@ -23,7 +23,7 @@ from report import Report, machine_facts, median, percentile  # noqa: E402
 
 COLD_MIB = 640  # a size without a warm pool
 TRUE = {"argv": ["/bin/true"]}
-PARTS = ("latency", "idle", "suspended", "streams", "transfers", "terminals", "readers", "crowd")
+PARTS = ("latency", "idle", "suspended", "forks", "streams", "transfers", "terminals", "readers", "crowd")
 
 
 class Bench:
@@ -279,6 +279,8 @@ class Bench:
             memory.idle(self)
         if "suspended" in wanted:
             suspended.measure(self, self.options.quick)
+        if "forks" in wanted:
+            suspended.measure_forks(self, self.options.quick)
         bulk = 64_000_000 if self.options.quick else 256_000_000
         if "streams" in wanted:
             self.streams(bulk)

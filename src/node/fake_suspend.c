@@ -4,6 +4,7 @@
 
 #include "node/agent.h"
 #include "node/node_private.h"
+#include "node/ram_stage.h"
 #include "node/sandbox_capture.h"
 #include "node/sandbox_resume.h"
 #include "node/vm.h"
@@ -14,6 +15,19 @@ const char *sandbox_state_name(enum sandbox_state state)
                                         "suspending", "suspended", "deleting", "error",  "deleted"};
 
     return names[state];
+}
+
+struct ram_stage *ram_stage_new(int proc_fd, int image_fd, bool is_memfd)
+{
+    (void)proc_fd;
+    (void)image_fd;
+    (void)is_memfd;
+    return NULL;
+}
+
+void ram_stage_free(struct ram_stage *stage)
+{
+    (void)stage;
 }
 
 void sandbox_touch(struct sandbox *sb)

@@ -23,6 +23,7 @@
 #include "io/loop.h"
 #include "node/agent.h"
 #include "node/node_private.h"
+#include "node/ram_stage.h"
 #include "node/sandbox_capture.h"
 #include "node/sessions_copy.h"
 #include "node/vm.h"
@@ -114,8 +115,13 @@ static void work_commit(void *arg)
 {
     struct sandbox_capture *c = arg;
 
-    c->result = c->disk_only ? snapshot_commit_cold(c->dir, &c->err)
-                             : snapshot_commit(c->dir, &c->facts, &c->sizes, &c->err);
+    c->result =
+        c->disk_only ? 0 : snapshot_write(c->dir, &c->facts, &c->source, &c->sizes, &c->err);
+    ram_stage_free(TAKE(c->source.stage));
+    if (c->result == 0) {
+        c->result = c->disk_only ? snapshot_commit_cold(c->dir, &c->err)
+                                 : snapshot_commit(c->dir, &c->facts, &c->sizes, &c->err);
+    }
     if (c->result == 0) {
         c->result = checkpoint_commit(&c->info, c->building, c->env, &c->err);
     }

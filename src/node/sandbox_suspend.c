@@ -30,6 +30,7 @@
 #include "node/capture_gate.h"
 #include "node/journal.h"
 #include "node/node_private.h"
+#include "node/ram_stage.h"
 #include "node/sandbox_capture.h"
 #include "node/sandbox_resume.h"
 #include "node/vm.h"
@@ -64,6 +65,7 @@ void sandbox_capture_free(struct sandbox_capture *c)
     if (c == NULL) {
         return;
     }
+    ram_stage_free(c->source.stage);
     if (c->source.proc_fd >= 0) {
         (void)close(c->source.proc_fd);
     }
@@ -360,23 +362,37 @@ static void submit_capture(struct sandbox *sb)
     sandbox_submit(sb, work_capture, done_capture, sb->capture);
 }
 
+static int reach_vmm(struct sandbox_capture *c)
+{
+    if (c->source.proc_fd < 0) {
+        c->source.proc_fd = vm_open_process(c->sb->vm);
+    }
+    return c->source.proc_fd < 0 ? c->source.proc_fd : 0;
+}
+
+static void take_memory(struct sandbox *sb)
+{
+    struct error err = {0};
+    int r = reach_vmm(sb->capture);
+
+    if (r < 0) {
+        (void)error_set(&err, -r, "the VMM cannot be reached");
+        undo(sb, &err);
+        return;
+    }
+    submit_capture(sb);
+}
+
 static void on_console(void *arg, struct vm *vm)
 {
     struct sandbox *sb = arg;
-    struct error err = {0};
 
     if (!is_capturing(sb) || sb->vm != vm) {
         return;
     }
     vm_set_deadline(vm, 0, "", "");
     sandbox_save_console(sb);
-    sb->capture->source.proc_fd = vm_open_process(vm);
-    if (sb->capture->source.proc_fd < 0) {
-        (void)error_set(&err, -sb->capture->source.proc_fd, "the VMM cannot be reached");
-        undo(sb, &err);
-        return;
-    }
-    submit_capture(sb);
+    take_memory(sb);
 }
 
 static void on_saved(void *arg, struct vm *vm, const struct error *err)
@@ -390,6 +406,10 @@ static void on_saved(void *arg, struct vm *vm, const struct error *err)
         const struct error copy = *err;
 
         undo(sb, &copy);
+        return;
+    }
+    if (sb->capture->checkpoint != NULL) {
+        take_memory(sb); /* its VM, and with it the console, stays */
         return;
     }
     vm_set_deadline(vm, CONSOLE_MS, "vmm_crashed", "the VMM did not answer in time");
@@ -476,6 +496,16 @@ static int clear_earlier(struct sandbox_capture *c)
                               strerror(-r));
 }
 
+/* Where that cannot be, its memory is written while it stands still. */
+static void make_stage(struct sandbox_capture *c)
+{
+    _cleanup_close_ int image = open(c->ram_path, O_RDONLY | O_CLOEXEC);
+
+    if (image >= 0 && c->source.proc_fd >= 0) {
+        c->source.stage = ram_stage_new(c->source.proc_fd, image, c->source.ram_is_memfd);
+    }
+}
+
 /* Long things come before the stop, so that the window is short. */
 static void work_ready(void *arg)
 {
@@ -499,6 +529,9 @@ static void work_ready(void *arg)
     c->result = c->checkpoint != NULL ? sandbox_checkpoint_prepare(c) : clear_earlier(c);
     if (c->result == 0) {
         c->result = snapshot_begin(c->dir, &c->err);
+    }
+    if (c->result == 0 && c->checkpoint != NULL && !c->disk_only) {
+        make_stage(c);
     }
 }
 
@@ -553,6 +586,9 @@ static void on_silent(void *arg, int result)
                              "the output of its processes cannot be kept: %s", strerror(-r));
         undo(sb, &err);
         return;
+    }
+    if (sb->capture->checkpoint != NULL && !sb->capture->disk_only) {
+        (void)reach_vmm(sb->capture); /* or later, when it matters */
     }
     sb->capture->busy = true;
     sandbox_submit(sb, work_ready, done_ready, sb->capture);

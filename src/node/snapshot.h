@@ -22,6 +22,7 @@
 #include "node/ram_layer.h"
 #include "node/runtime.h"
 
+struct ram_stage;
 struct snapshot_room;
 
 #define SNAPSHOT_PATH_SIZE 480
@@ -45,6 +46,7 @@ struct snapshot_source {
     const char *disk_path;
     uint64_t reserve_mib; /* of free space, not to be used */
     struct snapshot_room *room;
+    struct ram_stage *stage; /* to copy the memory into, or NULL */
 };
 
 struct snapshot_sizes {
@@ -55,6 +57,7 @@ struct snapshot_sizes {
     uint64_t zero_pages;
     uint64_t own_pages;      /* looked at */
     uint64_t promised_bytes; /* of the room: to be given back after the commit */
+    bool is_staged;          /* the memory is in source->stage, and snapshot_write is due */
     int64_t disk_us;         /* what the clone took, and the memory */
     int64_t memory_us;
 };
@@ -62,12 +65,18 @@ struct snapshot_sizes {
 /* Removes what an interrupted capture left, and makes the directory to work in. */
 int snapshot_begin(const char *dir, struct error *err) _must_check_;
 /* Inside the window in which the VM stands still: memory, devices, disk. storage_full when there is
- * no room. */
+ * no room; with a stage snapshot_write finds that out. */
 int snapshot_capture(const char *dir,
                      const struct snapshot_facts *facts,
                      const struct snapshot_source *source,
                      struct snapshot_sizes *ret,
                      struct error *err) _must_check_;
+/* The VM may go on: the memory that is in the stage becomes the file. storage_full as above. */
+int snapshot_write(const char *dir,
+                   const struct snapshot_facts *facts,
+                   const struct snapshot_source *source,
+                   struct snapshot_sizes *sizes,
+                   struct error *err) _must_check_;
 /* Afterwards: onto stable storage, and in place. */
 int snapshot_commit(const char *dir,
                     const struct snapshot_facts *facts,

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "node/disk.h"
 #include "node/ram_pages.h"
+#include "node/ram_stage.h"
 #include "node/snapshot_private.h"
 #include "node/snapshot_room.h"
 
@@ -24,12 +25,12 @@ enum page_kind {
 };
 
 struct capture {
-    const struct ram_view *view;
+    const struct ram_view *view; /* or, when it is NULL, what was staged */
+    const struct ram_stage *stage;
     int image_fd;
     struct ram_layer_writer *writer;
     uint8_t *own; /* RUN_BYTES each */
     uint8_t *base;
-    uint64_t pages;
 };
 
 /* ---- out ---- */
@@ -61,34 +62,32 @@ static enum page_kind kind_of(const uint8_t *own, const uint8_t *base)
 }
 
 /* At most RAM_RUN_PAGES_MAX of them. */
-static int put_pages(struct capture *c, uint32_t first, uint32_t pages)
+static int put_pages(struct capture *c, uint32_t first, uint32_t pages, const uint8_t *own)
 {
     size_t n = (size_t)pages * RAM_PAGE_BYTES;
     uint32_t at = 0;
-    int r = ram_view_read(c->view, first, pages, c->own);
+    int r = read_image(c->image_fd, c->base, n, (uint64_t)first * RAM_PAGE_BYTES);
 
-    if (r == 0) {
-        r = read_image(c->image_fd, c->base, n, (uint64_t)first * RAM_PAGE_BYTES);
-    }
     while (r == 0 && at < pages) {
         size_t offset = (size_t)at * RAM_PAGE_BYTES;
-        enum page_kind kind = kind_of(&c->own[offset], &c->base[offset]);
+        enum page_kind kind = kind_of(&own[offset], &c->base[offset]);
         uint32_t end = at + 1;
 
-        while (end < pages && kind == kind_of(&c->own[(size_t)end * RAM_PAGE_BYTES],
+        while (end < pages && kind == kind_of(&own[(size_t)end * RAM_PAGE_BYTES],
                                               &c->base[(size_t)end * RAM_PAGE_BYTES])) {
             end++;
         }
         if (kind != PAGE_SAME) {
             r = ram_layer_put(c->writer, first + at, end - at,
-                              kind == PAGE_DATA ? &c->own[offset] : NULL);
+                              kind == PAGE_DATA ? &own[offset] : NULL);
         }
         at = end;
     }
     return r;
 }
 
-static int put_run(void *arg, uint32_t first, uint32_t pages)
+/* bytes NULL: they are still in the VMM. */
+static int put_staged(void *arg, uint32_t first, uint32_t pages, const uint8_t *bytes)
 {
     struct capture *c = arg;
     int r = 0;
@@ -96,11 +95,22 @@ static int put_run(void *arg, uint32_t first, uint32_t pages)
     while (r == 0 && pages > 0) {
         uint32_t step = pages < RAM_RUN_PAGES_MAX ? pages : RAM_RUN_PAGES_MAX;
 
-        r = put_pages(c, first, step);
+        if (bytes == NULL) {
+            r = ram_view_read(c->view, first, step, c->own);
+        }
+        if (r == 0) {
+            r = put_pages(c, first, step, bytes == NULL ? c->own : bytes);
+        }
+        bytes = bytes == NULL ? NULL : bytes + (size_t)step * RAM_PAGE_BYTES;
         first += step;
         pages -= step;
     }
     return r;
+}
+
+static int put_run(void *arg, uint32_t first, uint32_t pages)
+{
+    return put_staged(arg, first, pages, NULL);
 }
 
 static int count_run(void *arg, uint32_t first, uint32_t pages)
@@ -142,7 +152,8 @@ static int write_layer(struct capture *c, int fd, struct snapshot_sizes *ret)
 {
     struct ram_layer_head head;
     struct stat st;
-    int r = ram_view_each(c->view, put_run, c);
+    int r = c->view != NULL ? ram_view_each(c->view, put_run, c)
+                            : ram_stage_each(c->stage, put_staged, c);
 
     if (r == 0) {
         r = ram_layer_finish(c->writer, &head);
@@ -182,6 +193,25 @@ static int capture_view(const char *dir,
     return r;
 }
 
+/* own_pages of them are looked at. */
+static int write_memory(const char *dir,
+                        struct capture *c,
+                        const struct ram_layer_place *place,
+                        const struct snapshot_source *source,
+                        struct snapshot_sizes *ret)
+{
+    int r = take_room(dir, source, ret);
+
+    if (r == 0) {
+        r = capture_view(dir, c, place, ret);
+    }
+    if (r == 0) {
+        trim_room(source, ret);
+    }
+    return r;
+}
+
+/* With a view while the VM stands still, or with what was staged. */
 static int capture_memory(const char *dir,
                           const struct snapshot_facts *facts,
                           const struct snapshot_source *source,
@@ -191,28 +221,56 @@ static int capture_memory(const char *dir,
     _cleanup_close_ int image = snapshot_open_file(dir, ".new", "ram", O_RDONLY);
     struct ram_layer_place place;
     struct ram_view view;
-    struct capture c = {.view = &view, .image_fd = image};
+    struct capture c = {.stage = source->stage, .image_fd = image};
     int r = image < 0 ? image : snapshot_place(facts, image, &place);
 
     if (r < 0) {
         return snapshot_fail(err, r, "the base image cannot be read");
     }
+    if (ret->is_staged) {
+        r = write_memory(dir, &c, &place, source, ret);
+        return r < 0 ? snapshot_fail(err, r, "the VM's memory cannot be captured") : 0;
+    }
     r = ram_view_open(source->proc_fd, image, source->ram_is_memfd, &view, err);
     if (r < 0) {
         return r;
     }
+    c.view = &view;
     r = ram_view_each(&view, count_run, &ret->own_pages);
     if (r == 0) {
-        r = take_room(dir, source, ret);
-    }
-    if (r == 0) {
-        r = capture_view(dir, &c, &place, ret);
-    }
-    if (r == 0) {
-        trim_room(source, ret);
+        r = write_memory(dir, &c, &place, source, ret);
     }
     ram_view_close(&view);
     return r < 0 ? snapshot_fail(err, r, "the VM's memory cannot be captured") : 0;
+}
+
+/* Where there is no stage, or not room enough in it, the memory is written at once. */
+static int take_memory(const char *dir,
+                       const struct snapshot_facts *facts,
+                       const struct snapshot_source *source,
+                       struct snapshot_sizes *ret,
+                       struct error *err)
+{
+    int r = source->stage == NULL ? 0 : ram_stage_take(source->stage);
+
+    if (r < 0) {
+        return snapshot_fail(err, r, "the VM's memory cannot be captured");
+    }
+    if (r == 0) {
+        return capture_memory(dir, facts, source, ret, err);
+    }
+    ret->is_staged = true;
+    ret->own_pages = ram_stage_pages(source->stage);
+    return 0;
+}
+
+int snapshot_write(const char *dir,
+                   const struct snapshot_facts *facts,
+                   const struct snapshot_source *source,
+                   struct snapshot_sizes *sizes,
+                   struct error *err)
+{
+    return sizes->is_staged ? capture_memory(dir, facts, source, sizes, err) : 0;
 }
 
 static int capture_state(const char *dir, int state_fd, uint64_t *ret_bytes)
@@ -279,7 +337,7 @@ int snapshot_capture(const char *dir,
     if (r < 0) {
         return snapshot_fail(err, r, "the device state cannot be captured");
     }
-    r = capture_memory(dir, facts, source, &sizes, err);
+    r = take_memory(dir, facts, source, &sizes, err);
     if (r == 0) {
         *ret = sizes;
         ret->disk_us = (cloned_ns - begun_ns) / 1000;

@@ -19,6 +19,7 @@
 #include "node/disk.h"
 #include "node/ram_pages.h"
 #include "node/ram_rig.h"
+#include "node/ram_stage.h"
 #include "node/snapshot_room.h"
 
 #define PATH_SIZE 160
@@ -33,6 +34,8 @@ static const struct snapshot_facts facts = {
 struct fixture {
     struct ram_rig rig;
     struct snapshot_room room;
+    struct ram_stage *stage;
+    struct snapshot_source source; /* of the last capture */
     char dir[PATH_SIZE];
     char disk[PATH_SIZE];
 };
@@ -79,6 +82,7 @@ static int capture_as(struct fixture *f,
         .disk_path = f->disk,
         .reserve_mib = reserve_mib,
         .room = &f->room,
+        .stage = f->stage,
     };
     int r = fd_write_all(state_fd, span_of_str("devices"));
 
@@ -88,6 +92,7 @@ static int capture_as(struct fixture *f,
     if (r == 0) {
         r = snapshot_capture(f->dir, as, &source, sizes, err);
     }
+    f->source = source;
     return r;
 }
 
@@ -147,6 +152,84 @@ static void test_memory_comes_back(void **state)
     assert_int_equal(ram_rig_read(&f->rig, hole + 1), 0);
     assert_int_equal(snapshot_remove(f->dir), 0);
     assert_false(snapshot_has_parts(f->dir));
+}
+
+static struct ram_stage *stage_of(struct fixture *f)
+{
+    _cleanup_close_ int image = open(f->rig.image_path, O_RDONLY | O_CLOEXEC);
+    struct ram_stage *stage = ram_stage_new(f->rig.proc_fd, image, false);
+
+    assert_non_null(stage);
+    return stage;
+}
+
+/* What the guest writes when it goes on is not in it. */
+static void test_memory_that_was_staged(void **state)
+{
+    struct fixture *f = *state;
+    struct snapshot_sizes sizes = {0};
+
+    ram_rig_write(&f->rig, 3, 200);
+    f->stage = stage_of(f);
+    ram_rig_write(&f->rig, 4, 201);
+    ram_rig_write(&f->rig, 5, 6); /* as in the image */
+    ram_rig_write(&f->rig, 7, 0);
+    assert_int_equal(capture(f, 0, &sizes, NULL), 0);
+    assert_true(sizes.is_staged);
+    assert_int_equal(sizes.own_pages, 4);
+    assert_int_equal(f->room.promised_bytes, 0);
+    ram_rig_write(&f->rig, 3, 7);
+    ram_rig_write(&f->rig, 9, 7);
+    assert_int_equal(snapshot_write(f->dir, &facts, &f->source, &sizes, NULL), 0);
+    assert_int_equal(sizes.data_pages, 2);
+    assert_int_equal(sizes.zero_pages, 1);
+    assert_int_equal(sizes.promised_bytes, sizes.memory_bytes);
+    snapshot_room_give_back(&f->room, sizes.promised_bytes);
+    assert_int_equal(snapshot_commit(f->dir, &facts, &sizes, NULL), 0);
+    ram_stage_free(TAKE(f->stage));
+    ram_rig_kill(&f->rig);
+    assert_int_equal(ram_rig_spawn(&f->rig), 0);
+    assert_int_equal(snapshot_fill(f->dir, &facts, f->rig.proc_fd, false, NULL), 0);
+    assert_int_equal(ram_rig_read(&f->rig, 3), 200);
+    assert_int_equal(ram_rig_read(&f->rig, 4), 201);
+    assert_int_equal(ram_rig_read(&f->rig, 5), 6);
+    assert_int_equal(ram_rig_read(&f->rig, 7), 0);
+    assert_int_equal(ram_rig_read(&f->rig, 9), 10);
+}
+
+/* More than there is room for: written while it stands still. */
+static void test_memory_that_does_not_fit_the_stage(void **state)
+{
+    struct fixture *f = *state;
+    struct snapshot_sizes sizes = {0};
+
+    f->stage = stage_of(f);
+    for (uint32_t page = 0; page < RAM_RIG_PAGES; page++) {
+        ram_rig_write(&f->rig, page, 200);
+    }
+    assert_int_equal(capture(f, 0, &sizes, NULL), 0);
+    assert_false(sizes.is_staged);
+    assert_int_equal(sizes.own_pages, RAM_RIG_PAGES);
+    assert_int_equal(snapshot_write(f->dir, &facts, &f->source, &sizes, NULL), 0);
+    assert_int_equal(snapshot_commit(f->dir, &facts, &sizes, NULL), 0);
+    assert_int_equal(snapshot_check(f->dir, &facts, NULL), 0);
+    snapshot_room_give_back(&f->room, sizes.promised_bytes);
+    ram_stage_free(TAKE(f->stage));
+}
+
+static void test_a_stage_has_its_own_room_check(void **state)
+{
+    struct fixture *f = *state;
+    struct snapshot_sizes sizes = {0};
+    struct error err = {0};
+
+    ram_rig_write(&f->rig, 3, 200);
+    f->stage = stage_of(f);
+    assert_int_equal(capture(f, 1ULL << 40U, &sizes, &err), 0);
+    assert_int_equal(snapshot_write(f->dir, &facts, &f->source, &sizes, &err), -ENOSPC);
+    assert_int_equal(err.code, ERROR_STORAGE_FULL);
+    assert_int_equal(f->room.promised_bytes, 0);
+    ram_stage_free(TAKE(f->stage));
 }
 
 static void test_the_image_outlives_its_base(void **state)
@@ -445,6 +528,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_memory_comes_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_memory_that_was_staged, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_memory_that_does_not_fit_the_stage, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_stage_has_its_own_room_check, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_image_outlives_its_base, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_full_disk_is_found_before_it_is_full, set_up,
                                         tear_down),
