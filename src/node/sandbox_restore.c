@@ -193,10 +193,18 @@ static void done_create(void *arg)
     sandbox_end_job(sb);
 }
 
+/* Those that came up while it waited may have taken what the host had; its own memory is counted
+ * already. */
 static void start_create(struct sandbox *sb)
 {
-    struct sandbox_restore *m = make_restore(sb, sb->origin);
+    struct sandbox_restore *m;
+    struct error err = {0};
 
+    if (sandbox_check_admission(sb->node, 0, true, &err) < 0) {
+        fail_create(sb, &err);
+        return;
+    }
+    m = make_restore(sb, sb->origin);
     if (m == NULL) {
         sandbox_fail_create(sb, ERROR_INTERNAL, "no memory");
         return;

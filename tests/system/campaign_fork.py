@@ -8,6 +8,7 @@ import pytest
 
 from harness import poll
 from harness.checkpoints import COUNTER, is_row
+from harness.installation import Installation
 from harness.patient import Patient
 
 CHILDREN = 3
@@ -136,6 +137,33 @@ def test_kill_at_each_step_of_a_fork(installation, source, daemon, state, step):
     fork.store.close()
     patient.close()
     hit.append((daemon, state, step, early))
+
+
+def test_a_node_that_has_no_room_for_all():
+    """As many children as fit; the others say why, and leave nothing."""
+    made = Installation("spfc", uid_first=1_380_000, volume_gib=6, node__max_sandboxes=4, node__prepared_pool=1)
+    made.prepare()
+    try:
+        made.up()
+        source = made.api.create()["id"]
+        made.api.start(source, COUNTER)
+        answer = made.api.post(f"/v1/sandboxes/{source}/fork", {"count": 6}, status=201, query={"wait": 120})
+        children = answer["operation"]["result"]["children"]
+        there = [child["sandbox_id"] for child in children if child["error"] is None]
+        assert len(there) == 3 and {s["id"] for s in made.api.get("/v1/sandboxes")["items"]} == {source, *there}
+        for child in children:
+            if child["error"]:
+                assert child["error"]["code"] == "capacity_unavailable" and child["error"]["retryable"] and child["sandbox"] is None
+        patient = Patient(made)
+        for sandbox in there:
+            counts(patient, sandbox)
+        refused = made.api.ask("POST", f"/v1/sandboxes/{source}/fork", {"count": 2}, query={"wait": 120})
+        assert refused.status == 503 and refused.code == "capacity_unavailable", refused
+        end = made.api.get(f"/v1/operations/{refused.details['operation_id']}")
+        assert end["state"] == "failed" and len(end["result"]["children"]) == 2
+        patient.close()
+    finally:
+        made.remove()
 
 
 def test_each_step_was_hit():
