@@ -195,8 +195,9 @@ int auth_check_credential(struct request *rq, const char *credential, struct err
     if (rq->has_token) {
         return error_set_code(err, ERROR_FORBIDDEN, NULL, "this token is only for reading");
     }
-    return error_set_code(err, ERROR_FORBIDDEN, NULL, "a key with role %s may not do this",
-                          key_role_name(rq->role));
+    return error_set_code(
+        err, ERROR_FORBIDDEN, NULL, "a key with role %s may not do this: it takes role %s",
+        key_role_name(rq->role), rq->route->role == KEY_ROLE_ADMIN ? "admin" : "member or admin");
 }
 
 int auth_check(struct request *rq, struct error *err)

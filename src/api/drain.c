@@ -362,8 +362,9 @@ int drain_refuse(const struct api *api, enum error_code code, const char *what, 
     if (node->drain_at == 0) {
         return 0;
     }
-    return error_set_code(err, code, NULL, "node %s is %s: %s on it until it is undrained",
-                          node_name(api), node->drained_at != 0 ? "drained" : "draining", what);
+    return error_set_code(err, code, "node_drained",
+                          "node %s is %s: %s on it until it is undrained", node_name(api),
+                          node->drained_at != 0 ? "drained" : "draining", what);
 }
 
 static void on_wait_timeout(void *arg)

@@ -58,6 +58,7 @@ static void assert_refused(const struct answer *a, const char *code)
     assert_string_equal(answer_text(a, "error.code"), code);
     assert_true(json_is_true(answer_find(a, "error.retryable")));
     assert_non_null(strstr(answer_text(a, "error.message"), "until it is undrained"));
+    assert_string_equal(answer_text(a, "error.details.reason"), "node_drained");
     answer_header(a, "Retry-After", after);
     assert_string_not_equal(after, "");
 }

@@ -29,8 +29,8 @@ static const struct error_code_row error_codes[ERROR_CODE_COUNT] = {
     [ERROR_RATE_LIMITED] = {"rate_limited", 429, EAGAIN, true, "limit"},
     [ERROR_INTERNAL] = {"internal", 500, EIO, false, "reason"},
     [ERROR_BAD_GATEWAY] = {"bad_gateway", 502, ECONNREFUSED, true, NULL},
-    [ERROR_CAPACITY_UNAVAILABLE] = {"capacity_unavailable", 503, ENOMEM, true, NULL},
-    [ERROR_SERVICE_UNAVAILABLE] = {"service_unavailable", 503, EAGAIN, true, NULL},
+    [ERROR_CAPACITY_UNAVAILABLE] = {"capacity_unavailable", 503, ENOMEM, true, "reason"},
+    [ERROR_SERVICE_UNAVAILABLE] = {"service_unavailable", 503, EAGAIN, true, "reason"},
     [ERROR_DEADLINE_EXCEEDED] = {"deadline_exceeded", 504, ETIMEDOUT, true, "reason"},
     [ERROR_STORAGE_FULL] = {"storage_full", 507, ENOSPC, false, NULL},
 };

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
-#include "cli/api.h"
+#include "cli/hints.h"
 #include "cli/rest.h"
 #include "cli/table.h"
 #include "cli/text.h"
@@ -113,6 +113,7 @@ int cli_connect(struct cli *cli, struct error *err)
         .key_file = args_get(cli->args, "key-file"),
         .env_url = cli_env(cli, "SPACE_URL"),
         .env_key = cli_env(cli, "SPACE_API_KEY"),
+        .home = home,
         .settings = cli->has_settings ? &cli->settings : NULL,
     };
 
@@ -137,63 +138,6 @@ int cli_connect(struct cli *cli, struct error *err)
     return rest_new(&cli->config, -1, &cli->rest, err);
 }
 
-static void print_advice(const struct cli *cli, const struct error *err)
-{
-    const json_t *last = cli->rest != NULL ? rest_last_error(cli->rest) : NULL;
-    const char *resource = api_text(json_object_get(last, "details"), "resource");
-    const char *remedy = NULL;
-
-    if (err->errnum == ENOTCONN) {
-        cli_note("       address from %s; on its machine, `space status` tells what runs and "
-                 "`space up` starts it",
-                 cli->config.url_source);
-    } else if (err->code == ERROR_UNAUTHORIZED && cli->config.key[0] == '\0') {
-        cli_note("       no API key%s%s", cli->config.key_problem[0] != '\0' ? ": " : "",
-                 cli->config.key_problem);
-        remedy = "set SPACE_API_KEY, use --key-file FILE, or write key_file = FILE into "
-                 "~/.config/space/config";
-    } else if (err->code == ERROR_UNAUTHORIZED) {
-        remedy = "the key is unknown, expired or revoked: an administrator makes one with "
-                 "`space keys create --out FILE`";
-    } else if (err->code == ERROR_FORBIDDEN) {
-        remedy = "this key's role does not allow that: use a key with role member or admin";
-    } else if (err->code == ERROR_NOT_FOUND && strcmp(resource, "template") == 0) {
-        remedy = "`space templates` lists what there is";
-    } else if (err->code == ERROR_CAPACITY_UNAVAILABLE) {
-        remedy = "delete or suspend sandboxes (space rm, space suspend), or ask for less memory";
-    } else if (err->code == ERROR_RATE_LIMITED || err->code == ERROR_SERVICE_UNAVAILABLE) {
-        remedy = "try again in a moment; `space status` shows what is not ready";
-    } else if (err->code == ERROR_STORAGE_FULL) {
-        remedy = "free space on the data volume: space status, space rm";
-    } else if (err->code == ERROR_INTERNAL && err->errnum == EREMOTEIO) {
-        remedy = "the daemons' logs tell more; `space doctor --bundle FILE` packs them";
-    }
-    if (remedy != NULL) {
-        cli_note("       %s", remedy);
-    }
-}
-
-/* The details of a refusal that a person can use: which object, which errno. */
-static void print_details(const struct cli *cli)
-{
-    const json_t *last = cli->rest != NULL ? rest_last_error(cli->rest) : NULL;
-    const json_t *details = json_object_get(last, "details");
-    const char *request = json_string_value(json_object_get(last, "request_id"));
-    const char *sandbox = json_string_value(json_object_get(details, "sandbox_id"));
-    const char *errno_name = json_string_value(json_object_get(details, "errno"));
-    const char *code = json_string_value(json_object_get(last, "code"));
-
-    if (sandbox != NULL) {
-        cli_note("       sandbox %s", sandbox);
-    }
-    if (errno_name != NULL) {
-        cli_note("       errno %s", errno_name);
-    }
-    if (request != NULL && code != NULL && strcmp(code, "internal") == 0) {
-        cli_note("       request %s", request);
-    }
-}
-
 int cli_fail(const struct cli *cli, const struct error *err)
 {
     const json_t *last = cli->rest != NULL ? rest_last_error(cli->rest) : NULL;
@@ -207,7 +151,6 @@ int cli_fail(const struct cli *cli, const struct error *err)
     }
     if (err->errnum == EREMOTEIO) {
         cli_note("space: %s: %s", code != NULL ? code : error_code_name(err->code), err->message);
-        print_details(cli);
     } else if (err->errnum == ENOTCONN) {
         cli_note("space: unreachable: %s", err->message);
     } else if (err->code != ERROR_NONE && err->code != ERROR_INTERNAL) {
@@ -215,7 +158,7 @@ int cli_fail(const struct cli *cli, const struct error *err)
     } else {
         cli_note("space: %s", err->message);
     }
-    print_advice(cli, err);
+    hints_print(cli, err);
     return err->errnum == ENOTCONN ? EXIT_STATUS_UNREACHABLE : EXIT_STATUS_REFUSED;
 }
 

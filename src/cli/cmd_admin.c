@@ -2,7 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pwd.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -15,7 +20,16 @@
 #include "cli/table.h"
 #include "cli/text.h"
 
-#define KEY_WORDS "keys [create [NAME] | rm KEY…]"
+#define KEY_WORDS        "keys [ls | create [NAME] --out FILE | rm KEY…]"
+#define PASSWD_TEXT_SIZE 16384U
+
+/* Whose a new key file is to be. */
+struct owner {
+    bool is_given;
+    uid_t uid;
+    gid_t gid;
+    char name[64];
+};
 
 static int print_templates(const struct cli *cli, const json_t *items)
 {
@@ -153,6 +167,63 @@ static int write_key(int fd, const char *key, struct error *err)
     return r < 0 ? error_set(err, -r, "cannot write the key: %s", strerror(-r)) : 0;
 }
 
+/* --owner USER; else, under sudo, the user who called it: a file of root's would be of no use to
+ * anybody. */
+static int
+find_owner(const struct cli *cli, const struct args *args, struct owner *ret, struct error *err)
+{
+    const char *word = args_get(args, "owner");
+    _cleanup_free_ char *text = malloc(PASSWD_TEXT_SIZE);
+    struct passwd entry;
+    struct passwd *found = NULL;
+    uint64_t uid = 0;
+
+    if (text == NULL) {
+        return error_set(err, ENOMEM, "out of memory");
+    }
+    if (word != NULL) {
+        (void)getpwnam_r(word, &entry, text, PASSWD_TEXT_SIZE, &found);
+    } else if (geteuid() == 0 && cli_env(cli, "SUDO_UID") != NULL &&
+               span_parse_u64(span_of_str(cli_env(cli, "SUDO_UID")), UINT32_MAX - 1, &uid) == 0 &&
+               uid != 0) {
+        (void)getpwuid_r((uid_t)uid, &entry, text, PASSWD_TEXT_SIZE, &found);
+    }
+    if (found == NULL) {
+        return word == NULL ? 0
+                            : error_set_code(err, ERROR_INVALID_REQUEST, "--owner",
+                                             "--owner: this machine has no user %.60s", word);
+    }
+    ret->is_given = true;
+    ret->uid = found->pw_uid;
+    ret->gid = found->pw_gid;
+    (void)snprintf(ret->name, sizeof(ret->name), "%.60s", found->pw_name);
+    return 0;
+}
+
+static int give_key_file(int fd, const struct owner *owner, struct error *err)
+{
+    if (!owner->is_given || fchown(fd, owner->uid, owner->gid) == 0) {
+        return 0;
+    }
+    return error_set(err, errno, "cannot give the key file to %s: %s", owner->name,
+                     errno == EPERM ? "only root can (sudo)" : strerror(errno));
+}
+
+/* What to do with the file, in words that hold in every directory. */
+static void say_key_file(const char *out, const struct owner *owner, const json_t *key)
+{
+    _cleanup_free_ char *absolute = realpath(out, NULL);
+    const char *path = absolute != NULL ? absolute : out;
+
+    cli_note("%s (%s) is in %s, mode 0600%s%s; use it with --key-file %s,", api_text(key, "id"),
+             api_text(key, "role"), path, owner->is_given ? ", owner " : "",
+             owner->is_given ? owner->name : "", path);
+    cli_note("       or write key_file = %s into ~/.config/space/config", path);
+    if (!owner->is_given && geteuid() == 0) {
+        cli_note("       only root can read it; --owner USER gives it to another");
+    }
+}
+
 /* Asks the API for a key; as root on the installation's machine and without a key, asks the
  * program that owns the store. */
 static int make_key(struct cli *cli, const json_t *body, json_t **ret, struct error *err)
@@ -178,6 +249,7 @@ static int create_key(struct cli *cli, const struct args *args)
                                             "role", role != NULL ? role : "member");
     _cleanup_json_ json_t *answer = NULL;
     _cleanup_close_ int fd = -1;
+    struct owner owner = {0};
     struct error err = {0};
 
     if (out == NULL) {
@@ -190,11 +262,14 @@ static int create_key(struct cli *cli, const struct args *args)
         }
         return cli_fail_usage(cli, &err);
     }
+    if (find_owner(cli, args, &owner, &err) < 0) {
+        return cli_fail(cli, &err);
+    }
     fd = open_key_file(out, &err);
     if (fd < 0) {
         return cli_fail(cli, &err);
     }
-    if (make_key(cli, body, &answer, &err) < 0 ||
+    if (give_key_file(fd, &owner, &err) < 0 || make_key(cli, body, &answer, &err) < 0 ||
         write_key(fd, api_text(answer, "key"), &err) < 0) {
         (void)unlink(out);
         return cli_fail(cli, &err);
@@ -203,9 +278,7 @@ static int create_key(struct cli *cli, const struct args *args)
         (void)json_object_del(answer, "key");
         return cli_print_json(answer);
     }
-    cli_note("%s (%s) is in %s, mode 0600; use it with --key-file %s, or write",
-             api_text(answer, "id"), api_text(answer, "role"), out, out);
-    cli_note("       key_file = %s into ~/.config/space/config", out);
+    say_key_file(out, &owner, answer);
     return EXIT_STATUS_DONE;
 }
 
@@ -232,7 +305,11 @@ static int find_key(struct cli *cli, const char *word, char ret_id[ID_SIZE], str
         }
     }
     if (found != 1) {
-        return error_set(err, ENOENT, "%zu keys are called %.60s; name one by its id", found, word);
+        return found == 0
+                   ? error_set_code(err, ERROR_NOT_FOUND, "key",
+                                    "no key is called %.60s (space keys shows them)", word)
+                   : error_set_code(err, ERROR_CONFLICT, "key",
+                                    "%zu keys are called %.60s; name one by its id", found, word);
     }
     return 0;
 }

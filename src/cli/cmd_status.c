@@ -260,8 +260,13 @@ static int print_report(const json_t *document)
         return cli_print(&out);
     }
     if (api_text(api, "version")[0] != '\0') {
-        put_line(&out, "api", "%s%s%s at %s, version %s", api_text(api, "state"),
-                 more[0] != '\0' ? ": " : "", more, api_text(api, "url"), api_text(api, "version"));
+        const char *listen = api_text(document, "listen");
+        bool is_wider = strstr(api_text(api, "url"), listen) == NULL;
+
+        put_line(&out, "api", "%s%s%s at %s%s%s, version %s", api_text(api, "state"),
+                 more[0] != '\0' ? ": " : "", more, api_text(api, "url"),
+                 is_wider ? ", listening on " : "", is_wider ? listen : "",
+                 api_text(api, "version"));
     } else {
         put_line(&out, "api", "%s%s%s", api_text(api, "state"), more[0] != '\0' ? ": " : "", more);
     }
@@ -285,6 +290,7 @@ int cmd_status(struct cli *cli, const struct args *args)
     if (cli->has_settings && args_get(args, "url") == NULL) {
         (void)json_object_set_new(owned, "installation", json_string(cli->settings.installation));
         (void)json_object_set_new(owned, "config", json_string(cli->config_path));
+        (void)json_object_set_new(owned, "listen", json_string(cli->settings.api_listen));
         gather_daemons(cli, &report);
         if (geteuid() == 0) {
             gather_node(cli, &report);

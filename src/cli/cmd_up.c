@@ -244,6 +244,15 @@ static void check_admin_key(struct cli *cli)
     }
 }
 
+static void check_listen(const struct cli *cli)
+{
+    if (config_is_unprotected(&cli->settings)) {
+        cli_note("space: warning: api.listen = %s without TLS: keys and output can be read on the "
+                 "way; set api.tls_certificate and api.tls_key, or listen on 127.0.0.1",
+                 cli->settings.api_listen);
+    }
+}
+
 /* Easily forgotten after a maintenance. */
 static void check_drain(const struct cli *cli)
 {
@@ -270,7 +279,7 @@ static int bring_up(struct cli *cli, int64_t wait_ms, struct error *err)
     pid_t api = daemon_pid(cli, DAEMON_API);
     bool systemd = installation_uses_systemd(cli);
     char url[CONFIG_URL_SIZE];
-    char text[CONFIG_URL_SIZE + 32];
+    char text[CONFIG_URL_SIZE + SETTINGS_PATH_SIZE];
 
     if (prepare_directories(cli, err) < 0 ||
         config_installation_url(&cli->settings, url, err) < 0 ||
@@ -287,6 +296,9 @@ static int bring_up(struct cli *cli, int64_t wait_ms, struct error *err)
     (void)snprintf(text, sizeof(text), "%s after %.1f s", url,
                    (double)(clock_monotonic_ms() - began_ms) / 1000.0);
     say("ready", text);
+    if (strstr(url, cli->settings.api_listen) == NULL) {
+        say("listens on", cli->settings.api_listen);
+    }
     return 0;
 }
 
@@ -304,6 +316,7 @@ int cmd_up(struct cli *cli, const struct args *args)
         return cli_fail(cli, &err);
     }
     check_admin_key(cli);
+    check_listen(cli);
     check_drain(cli);
     return EXIT_STATUS_DONE;
 }

@@ -146,6 +146,32 @@ static int read_user_file(const char *path, struct user_file *file, struct error
     return file->key[0] != '\0' && open_to_others ? refuse_open_file(path, err) : 0;
 }
 
+/* ~/ is the home directory; a relative path of the user's file is relative to where that file is,
+ * wherever `space` runs. */
+static int resolve_path(const struct config_input *in,
+                        const char *base_file,
+                        char path[SETTINGS_PATH_SIZE],
+                        struct error *err)
+{
+    const char *slash = base_file != NULL ? strrchr(base_file, '/') : NULL;
+    char given[SETTINGS_PATH_SIZE];
+    int n = 0;
+
+    (void)snprintf(given, sizeof(given), "%s", path);
+    if (strncmp(given, "~/", 2) == 0) {
+        if (in->home == NULL || in->home[0] != '/') {
+            return error_set(err, EINVAL, "%.150s: HOME does not say where ~ is", given);
+        }
+        n = snprintf(path, SETTINGS_PATH_SIZE, "%s/%s", in->home, &given[2]);
+    } else if (given[0] != '/' && given[0] != '\0' && slash != NULL) {
+        n = snprintf(path, SETTINGS_PATH_SIZE, "%.*s/%s", (int)(slash - base_file), base_file,
+                     given);
+    }
+    return n >= SETTINGS_PATH_SIZE
+               ? error_set(err, ENAMETOOLONG, "%.150s: the path is too long", given)
+               : 0;
+}
+
 int config_installation_url(const struct settings *s,
                             char ret_url[CONFIG_URL_SIZE],
                             struct error *err)
@@ -166,6 +192,13 @@ int config_installation_url(const struct settings *s,
     }
     (void)snprintf(ret_url, CONFIG_URL_SIZE, "%s://%s%s", scheme, host, colon);
     return 0;
+}
+
+bool config_is_unprotected(const struct settings *s)
+{
+    return s->api_tls_certificate[0] == '\0' && strncmp(s->api_listen, "127.", 4) != 0 &&
+           strncmp(s->api_listen, "[::1]:", 6) != 0 &&
+           strncmp(s->api_listen, "localhost:", 10) != 0;
 }
 
 static int set_url(struct config *c, const char *url, const char *source, struct error *err)
@@ -202,17 +235,44 @@ static int choose_url(const struct config_input *in,
 }
 
 /* A key of the user's file: with the file's address, or with the default when it names none. */
-static int
-user_file_key(const struct user_file *file, bool same_address, struct config *c, struct error *err)
+static int user_file_key(const struct config_input *in,
+                         const struct user_file *file,
+                         struct config *c,
+                         struct error *err)
 {
+    bool same_address = file->url[0] == '\0' ? in->url == NULL && in->env_url == NULL
+                                             : strcmp(file->url, c->url) == 0;
+
+    if (file->key[0] == '\0' && file->key_file[0] == '\0') {
+        return 0;
+    }
     if (!same_address) {
+        (void)snprintf(
+            c->key_problem, sizeof(c->key_problem),
+            "the one in %.100s is sent only to the address that the file names (%.100s); "
+            "for this one write url = %.100s into it",
+            in->user_file, file->url[0] != '\0' ? file->url : "none", c->url);
         return 0;
     }
     if (file->key[0] != '\0') {
         (void)snprintf(c->key, sizeof(c->key), "%s", file->key);
         return 0;
     }
-    return file->key_file[0] != '\0' ? config_read_key_file(file->key_file, c->key, err) : 0;
+    return config_read_key_file(file->key_file, c->key, err);
+}
+
+static int option_key(const struct config_input *in, struct config *c, struct error *err)
+{
+    char path[SETTINGS_PATH_SIZE];
+    struct error why = {0};
+
+    if (span_copy_str(span_of_str(in->key_file), path, sizeof(path)) < 0) {
+        (void)error_set(&why, ENAMETOOLONG, "%.150s: the path is too long", in->key_file);
+    } else if (resolve_path(in, NULL, path, &why) == 0 &&
+               config_read_key_file(path, c->key, &why) == 0) {
+        return 0;
+    }
+    return error_set_code(err, ERROR_INVALID_REQUEST, "--key-file", "%s", why.message);
 }
 
 static int choose_key(const struct config_input *in,
@@ -221,15 +281,11 @@ static int choose_key(const struct config_input *in,
                       struct config *c,
                       struct error *err)
 {
-    bool user_address = file->url[0] == '\0' ? in->url == NULL && in->env_url == NULL
-                                             : strcmp(file->url, c->url) == 0;
     struct error why = {0};
     int r;
 
     if (in->key_file != NULL) {
-        r = config_read_key_file(in->key_file, c->key, &why);
-        return r < 0 ? error_set_code(err, ERROR_INVALID_REQUEST, "--key-file", "%s", why.message)
-                     : 0;
+        return option_key(in, c, err);
     }
     if (in->env_key != NULL && in->env_key[0] != '\0') {
         struct span key = span_of_str(in->env_key);
@@ -237,12 +293,13 @@ static int choose_key(const struct config_input *in,
         return is_key_text(key) ? span_copy_str(key, c->key, sizeof(c->key))
                                 : error_set(err, EBADMSG, "SPACE_API_KEY does not hold an API key");
     }
-    r = user_file_key(file, user_address, c, err);
+    r = user_file_key(in, file, c, err);
     if (r < 0 || c->key[0] != '\0') {
         return r;
     }
     if (in->settings != NULL && strcmp(installation_url, c->url) == 0 &&
-        config_read_key_file(in->settings->admin_key_file, c->key, &why) < 0) {
+        config_read_key_file(in->settings->admin_key_file, c->key, &why) < 0 &&
+        c->key_problem[0] == '\0') {
         (void)snprintf(c->key_problem, sizeof(c->key_problem), "%.190s", why.message);
     }
     return 0;
@@ -257,7 +314,9 @@ int config_resolve(const struct config_input *in, struct config *ret, struct err
     if (file == NULL) {
         return error_set(err, ENOMEM, "out of memory");
     }
-    if ((in->user_file != NULL && read_user_file(in->user_file, file, err) < 0) ||
+    if ((in->user_file != NULL && (read_user_file(in->user_file, file, err) < 0 ||
+                                   resolve_path(in, in->user_file, file->key_file, err) < 0 ||
+                                   resolve_path(in, in->user_file, file->ca_file, err) < 0)) ||
         (in->settings != NULL &&
          config_installation_url(in->settings, installation_url, err) < 0) ||
         choose_url(in, file, installation_url, &c, err) < 0 ||

@@ -20,6 +20,7 @@ struct config_input {
     const char *env_url;
     const char *env_key;
     const char *user_file;           /* may not exist; NULL for none */
+    const char *home;                /* what ~/ stands for, or NULL */
     const struct settings *settings; /* NULL: no installation here */
 };
 
@@ -27,7 +28,7 @@ struct config {
     char url[CONFIG_URL_SIZE];                /* without a trailing slash */
     char key[CONFIG_KEY_SIZE];                /* "" when none was found */
     char ca_file[SETTINGS_PATH_SIZE];         /* "": the system's certificates */
-    char key_problem[200];                    /* why there is no key, "" when nobody named one */
+    char key_problem[400];                    /* why there is no key, "" when nobody named one */
     char url_source[SETTINGS_PATH_SIZE + 32]; /* for messages */
 };
 
@@ -38,6 +39,8 @@ int config_resolve(const struct config_input *in, struct config *ret, struct err
  * others may read it. */
 int config_read_key_file(const char *path, char ret_key[CONFIG_KEY_SIZE], struct error *err)
     _must_check_;
+/* Whether an installation speaks plain HTTP on an address that other machines can reach. */
+bool config_is_unprotected(const struct settings *s);
 /* The URL of an installation, from api.listen; a wildcard address becomes the loopback one. */
 int config_installation_url(const struct settings *s,
                             char ret_url[CONFIG_URL_SIZE],

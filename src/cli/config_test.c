@@ -104,6 +104,46 @@ static void test_a_key_goes_only_to_its_own_address(void **state)
     assert_string_equal(c.key, "space_user");
 }
 
+static void test_a_key_that_is_not_sent_is_said(void **state)
+{
+    struct fixture *f = *state;
+    struct config_input in = {.user_file = f->user_file, .url = "https://elsewhere:1"};
+    struct config c;
+    struct error err = {0};
+
+    write_file(f->user_file, "key_file = admin.key\n", 0600);
+    assert_int_equal(config_resolve(&in, &c, &err), 0);
+    assert_string_equal(c.key, "");
+    assert_non_null(strstr(c.key_problem, f->user_file));
+    assert_non_null(strstr(c.key_problem, "url = https://elsewhere:1"));
+    in.url = NULL;
+    assert_int_equal(config_resolve(&in, &c, &err), 0);
+    assert_string_equal(c.key, "space_admin");
+    assert_string_equal(c.key_problem, "");
+}
+
+static void test_paths_of_the_users_file(void **state)
+{
+    struct fixture *f = *state;
+    struct config_input in = {.user_file = f->user_file, .home = f->dir};
+    struct config c;
+    struct error err = {0};
+
+    write_file(f->user_file, "key_file = admin.key\nca_file = ~/ca.pem\n", 0600);
+    assert_int_equal(config_resolve(&in, &c, &err), 0);
+    assert_string_equal(c.key, "space_admin");
+    assert_string_equal(&c.ca_file[strlen(f->dir)], "/ca.pem");
+    write_file(f->user_file, "key_file = ~/admin.key\n", 0600);
+    assert_int_equal(config_resolve(&in, &c, &err), 0);
+    assert_string_equal(c.key, "space_admin");
+    in.key_file = "~/admin.key";
+    assert_int_equal(config_resolve(&in, &c, &err), 0);
+    in.key_file = NULL;
+    in.home = NULL;
+    assert_true(config_resolve(&in, &c, &err) < 0);
+    assert_non_null(strstr(err.message, "HOME"));
+}
+
 static void test_open_files_are_refused(void **state)
 {
     struct fixture *f = *state;
@@ -149,11 +189,16 @@ static void test_installation_addresses(void **state)
         const char *listen;
         const char *certificate;
         const char *url;
+        bool is_unprotected;
     } cases[] = {
-        {"0.0.0.0:80", "", "http://127.0.0.1:80"},
-        {"[::]:8700", "", "http://[::1]:8700"},
-        {"10.0.0.1:443", "/c.pem", "https://10.0.0.1:443"},
-        {"[::1]:1", "", "http://[::1]:1"},
+        {"0.0.0.0:80", "", "http://127.0.0.1:80", true},
+        {":80", "", "http://127.0.0.1:80", true},
+        {"[::]:8700", "", "http://[::1]:8700", true},
+        {"10.0.0.1:443", "/c.pem", "https://10.0.0.1:443", false},
+        {"0.0.0.0:443", "/c.pem", "https://127.0.0.1:443", false},
+        {"[::1]:1", "", "http://[::1]:1", false},
+        {"127.0.0.2:1", "", "http://127.0.0.2:1", false},
+        {"localhost:1", "", "http://localhost:1", false},
     };
     struct fixture *f = *state;
     char url[CONFIG_URL_SIZE];
@@ -165,6 +210,7 @@ static void test_installation_addresses(void **state)
                        "%s", cases[i].certificate);
         assert_int_equal(config_installation_url(&f->settings, url, NULL), 0);
         assert_string_equal(url, cases[i].url);
+        assert_int_equal(config_is_unprotected(&f->settings), cases[i].is_unprotected);
     }
 }
 
@@ -174,6 +220,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_installation, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_each_source_beats_the_next, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_key_goes_only_to_its_own_address, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_key_that_is_not_sent_is_said, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_paths_of_the_users_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_open_files_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_malformed_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_installation_addresses, set_up, tear_down),

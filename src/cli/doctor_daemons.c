@@ -46,6 +46,20 @@ static void check_port(struct doctor *d, bool api_runs)
     }
 }
 
+static void check_listen(struct doctor *d)
+{
+    const struct settings *s = &d->cli->settings;
+
+    if (config_is_unprotected(s)) {
+        doctor_put(d, "listen", DOCTOR_DEGRADED,
+                   "set api.tls_certificate and api.tls_key, or api.listen = 127.0.0.1:PORT",
+                   "%s without TLS: keys and output can be read on the way", s->api_listen);
+    } else {
+        doctor_put(d, "listen", DOCTOR_OK, NULL, "%s%s", s->api_listen,
+                   s->api_tls_certificate[0] != '\0' ? " with TLS" : ", this machine only");
+    }
+}
+
 static void check_ready(struct doctor *d)
 {
     char url[CONFIG_URL_SIZE];
@@ -117,6 +131,7 @@ void doctor_check_daemons(struct doctor *d)
     node_runs = check_daemon(d, DAEMON_NODE);
     api_runs = check_daemon(d, DAEMON_API);
     check_port(d, api_runs);
+    check_listen(d);
     if (node_runs) {
         check_node_answers(d);
     }

@@ -80,7 +80,7 @@ static void check_format(struct doctor *d)
     }
 }
 
-static void check_volume(struct doctor *d)
+static bool check_volume(struct doctor *d)
 {
     const char *data_dir = d->cli->settings.data_dir;
     _cleanup_buf_ struct buf kind = buf_make(SMALL_FILE_LIMIT);
@@ -91,7 +91,7 @@ static void check_volume(struct doctor *d)
     if (file_read(AT_FDCWD, path, SMALL_FILE_LIMIT, &kind) < 0) {
         doctor_put(d, "volume", DOCTOR_MISSING, "space up mounts it",
                    "%s/volume is not mounted or was not made", data_dir);
-        return;
+        return false;
     }
     text = span_head(buf_span(&kind), span_find(buf_span(&kind), 0, '\n'));
     if (span_equals_str(text, "plain directory")) {
@@ -101,6 +101,7 @@ static void check_volume(struct doctor *d)
     } else {
         doctor_put(d, "volume", DOCTOR_OK, NULL, "%.*s", (int)text.n, (const char *)text.p);
     }
+    return true;
 }
 
 static void check_space(struct doctor *d)
@@ -202,17 +203,23 @@ static void check_uids(struct doctor *d)
 
 void doctor_check_files(struct doctor *d)
 {
+    bool has_volume;
+
     check_settings(d);
     if (!d->cli->has_settings) {
         return;
     }
     check_key(d);
     check_format(d);
-    check_volume(d);
-    check_space(d);
+    has_volume = check_volume(d);
+    if (has_volume) {
+        check_space(d); /* else it would be that of another file system */
+    }
     check_there(d, "guest kernel", "guest/vmlinuz", "setup/guest fetches it");
-    check_there(d, "template base", "volume/templates/base/current",
-                "setup/template base builds it");
+    if (has_volume) {
+        check_there(d, "template base", "volume/templates/base/current",
+                    "setup/template base builds it");
+    }
     check_uids(d);
     if (geteuid() == 0) {
         doctor_check_journals(d);

@@ -192,6 +192,7 @@ static const struct option_spec stats_options[] = {
 static const struct option_spec keys_options[] = {
     {"role", 0, "ROLE", "of the new key: admin, member (default) or read"},
     {"out", 'o', "FILE", "file for the new key; must not exist, gets mode 0600"},
+    {"owner", 0, "USER", "whose file it becomes, as root (default: who called sudo)"},
     {"expires", 0, "TIME", "when it ends: 30d from now, or 2027-01-31T00:00:00Z"},
     OPTION_JSON,
     OPTIONS_END,
@@ -379,10 +380,12 @@ const struct verb cli_verbs[] = {
      cmd_templates},
     {"keys", VERB_GROUP_ADMIN, "[ls | create [NAME] --out FILE | rm KEY…]", "API keys",
      "create writes the new key into FILE, mode 0600; it is shown nowhere else and never again.\n"
+     "Under sudo the file belongs to who called it, or to --owner USER.\n"
      "Roles: admin manages keys, member works with sandboxes, read only looks. Needs an admin "
      "key;\n"
      "root on the installation's machine can make one without.\n",
      "space keys\nspace keys create ci --role member --expires 90d --out ci.key\n"
+     "sudo space keys create alice --owner alice --out /home/alice/space.key\n"
      "space keys rm ky7n3c8x5h2v9q4t6m8b\n",
      keys_options, 0, 1000000, VERB_COMMAND_NONE, VERB_WORDS_OTHER, cmd_keys},
     {"node", VERB_GROUP_ADMIN, "[ls | drain [NODE] [--wait] | undrain [NODE]]",

@@ -366,6 +366,22 @@ def test_doctor_names_what_the_installation_lacks(site):
     expect_check(site.checks(), "volume", "degraded", "no reflink", "XFS or btrfs")
 
 
+    (volume / ".space-volume").unlink()
+    checks = site.checks()
+    expect_check(checks, "volume", "missing", "not mounted", "space up mounts it")
+    assert "template base" not in checks and "free space" not in checks, "what is on a volume that is not there"
+
+
+def test_an_open_address_without_tls_is_said(site):
+    assert site.checks()["listen"]["status"] == "ok"
+    site.write_config(**{"api.listen": f"0.0.0.0:{site.port}"})
+    expect_check(site.checks(), "listen", "degraded", f"0.0.0.0:{site.port} without TLS", "api.tls_certificate")
+    done = site.space("up")
+    assert f"warning: api.listen = 0.0.0.0:{site.port}" in done.stderr and "tls_key" in done.stderr
+    assert f"listens on        0.0.0.0:{site.port}" in done.stdout
+    assert f"http://127.0.0.1:{site.port}, listening on 0.0.0.0:{site.port}" in site.space("status", check=False).stdout
+
+
 def test_doctor_names_a_stale_daemon(site):
     site.space("up")
     assert site.checks()["space-api"]["status"] == "ok"

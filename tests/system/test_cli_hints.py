@@ -1,0 +1,102 @@
+"""What `space` says to do about a failure, against a stand-in of the API: the remedy must fit the cause."""
+
+import os
+import pwd
+import stat
+import subprocess
+
+import pytest
+
+import fake_api
+from harness.installation import space_binary
+
+
+@pytest.fixture
+def api():
+    made = fake_api.FakeApi()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def env(api, tmp_path):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("SPACE_", "SUDO_"))}
+    return {**clean, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "xdg"), "SPACE_URL": api.url,
+            "SPACE_API_KEY": api.key}
+
+
+@pytest.fixture
+def space(env):
+    def run(*arguments, **more):
+        more.setdefault("env", env)
+        return subprocess.run([space_binary(), *arguments], capture_output=True, check=False, timeout=60, text=True, **more)
+    return run
+
+
+def refuse(api, *refusal, **details):
+    """Every call of a sandbox gets this answer."""
+    api.route = lambda *unused: api.refusal(*refusal, **details)
+
+
+def test_a_refusal_of_the_guest_is_not_one_of_the_key(space, api, tmp_path):
+    box = api.create({"template": "base", "name": "box"})["id"]
+    (tmp_path / "file").write_text("x", encoding="ascii")
+    refuse(api, 403, "forbidden", "/root: Permission denied", errno="EACCES")
+    done = space("cp", str(tmp_path / "file"), f"{box}:/root/")
+    assert done.returncode == 1 and "-u root" in done.stderr and "role" not in done.stderr
+    done = space("cp", "-u", "root", str(tmp_path / "file"), f"{box}:/root/")
+    assert "-u root" not in done.stderr and "role" not in done.stderr
+
+
+def test_a_refused_role_says_which_key_helps(space, api, env):
+    refuse(api, 403, "forbidden", "a key with role member may not do this: it takes role admin")
+    done = space("keys")
+    assert "it takes role admin" in done.stderr and "keys create --role" in done.stderr and "member or admin" not in done.stderr
+    api.key = "token"
+    assert "API key instead" in space("keys", env={**env, "SPACE_API_KEY": "token"}).stderr
+
+
+@pytest.mark.parametrize("code, words", [("capacity_unavailable", ("create", "base")), ("service_unavailable", ("wake", "sb4kq7m2xw9c5t3n8h6d"))])
+def test_a_drained_node_is_undrained(space, api, code, words):
+    refuse(api, 503, code, "node local is drained", reason="node_drained")
+    done = space(*words)
+    assert "space node undrain" in done.stderr and "less memory" not in done.stderr and "in a moment" not in done.stderr
+    refuse(api, 503, code, "full or busy")
+    assert "undrain" not in space(*words).stderr
+
+
+def test_without_a_key_it_is_said_where_one_comes_from(space, api, env, tmp_path):
+    bare = {k: v for k, v in env.items() if not k.startswith("SPACE_")}
+    assert "sudo space keys create" in space("--url", api.url, "ls", env=bare).stderr
+    config = tmp_path / "xdg/space/config"
+    config.parent.mkdir(parents=True)
+    config.write_text("key_file = my.key\n", encoding="ascii")
+    (config.parent / "my.key").write_text(api.key + "\n", encoding="ascii")
+    (config.parent / "my.key").chmod(0o600)
+    done = space("--url", api.url, "ls", env=bare)
+    assert done.returncode == 1 and f"write url = {api.url} into it" in done.stderr and str(config) in done.stderr
+    config.write_text(f"url = {api.url}\nkey_file = my.key\n", encoding="ascii")
+    assert space("ls", env=bare, cwd="/").returncode == 0, "relative to the file, from any directory"
+
+
+def test_a_key_file_can_be_read_by_whom_it_is_for(space, env, tmp_path):
+    nobody = pwd.getpwnam("nobody")
+    done = space("keys", "create", "ci", "--out", "ci.key", cwd=tmp_path)
+    assert done.returncode == 0 and f"key_file = {tmp_path}/ci.key" in done.stderr and f"--key-file {tmp_path}/ci.key" in done.stderr
+    assert space("keys", "create", "ci", "--out", "no.key", "--owner", "nosuchuser", cwd=tmp_path).returncode == 2
+    assert not (tmp_path / "no.key").exists()
+    if os.geteuid() != 0:
+        done = space("keys", "create", "ci", "--out", "no.key", "--owner", "root", cwd=tmp_path)
+        assert done.returncode == 1 and "sudo" in done.stderr and not (tmp_path / "no.key").exists()
+        return
+    assert "--owner USER" in done.stderr
+    for name, words, more in [("a.key", ["--owner", "nobody"], {}), ("b.key", [], {"SUDO_UID": str(nobody.pw_uid)})]:
+        done = space("keys", "create", "ci", "--out", name, *words, cwd=tmp_path, env={**env, **more})
+        made = (tmp_path / name).stat()
+        assert done.returncode == 0 and "owner nobody" in done.stderr
+        assert (made.st_uid, made.st_gid, stat.S_IMODE(made.st_mode)) == (nobody.pw_uid, nobody.pw_gid, 0o600)
+
+
+def test_a_name_that_no_key_has(space):
+    done = space("keys", "rm", "nosuch")
+    assert done.returncode == 1 and "no key is called nosuch" in done.stderr
