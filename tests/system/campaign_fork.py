@@ -1,7 +1,9 @@
 """kill -9 of space-api and of space-node at every step of a fork: it ends in a definite state, each child runs on
-or is said to have failed, and nothing else is left: no checkpoint, no half-made file, no sandbox that nobody knows."""
+or is said to have failed, and nothing else is left: no checkpoint, no half-made file, no sandbox that nobody knows.
+With CAMPAIGN_ROUNDS up to 4 only sources that run are forked."""
 
 import json
+import os
 import sqlite3
 
 import pytest
@@ -14,6 +16,8 @@ from harness.patient import Patient
 CHILDREN = 3
 DAEMONS = ("space-api", "space-node")
 SOURCES = {"running": None, "paused": "pause", "suspended": "suspend"}
+if int(os.environ.get("CAMPAIGN_ROUNDS", "200")) <= 4:
+    SOURCES = {"running": None}
 hit = []
 
 
