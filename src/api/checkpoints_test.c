@@ -81,6 +81,33 @@ static void await_node(const struct rig *rig, const char *call, const char *id)
     }
 }
 
+/* `path` of the list of all gives these two, "" for none. */
+static void assert_listed(struct rig *rig, const char *path, const char *first, const char *second)
+{
+    _cleanup_answer_ struct answer list = {0};
+
+    rig_ask(rig, "GET", path, NULL, &list);
+    assert_int_equal(list.status, 200);
+    assert_int_equal(json_array_size(answer_find(&list, "items")),
+                     (first[0] != '\0') + (second[0] != '\0'));
+    assert_string_equal(answer_text(&list, "items.0.id"), first);
+    assert_string_equal(answer_text(&list, "items.1.id"), second);
+}
+
+static void
+check_filters(struct rig *rig, const char *sandbox, const char *first, const char *second)
+{
+    char path[PATH_SIZE];
+
+    assert_listed(rig, "/v1/checkpoints", second, first);
+    assert_listed(rig, "/v1/checkpoints?name=one", first, "");
+    assert_listed(rig, "/v1/checkpoints?name=two", "", "");
+    (void)snprintf(path, sizeof(path), "/v1/checkpoints?sandbox_id=%s", sandbox);
+    assert_listed(rig, path, second, first);
+    assert_listed(rig, "/v1/checkpoints?sandbox_id=sb000000000000000000", "", "");
+    rig_expect(rig, 400, "GET", "/v1/checkpoints?nosuch=1", NULL);
+}
+
 static void test_made_listed_read_and_removed(void **state)
 {
     struct rig *rig = *state;
@@ -100,6 +127,7 @@ static void test_made_listed_read_and_removed(void **state)
     assert_string_equal(answer_text(&list, "items.0.id"), second);
     assert_string_equal(answer_text(&list, "items.1.id"), first);
     assert_string_equal(answer_text(&list, "items.1.name"), "one");
+    check_filters(rig, sandbox, first, second);
     ask(rig, "GET", "/v1/checkpoints/", second, "", NULL, &one);
     assert_int_equal(one.status, 200);
     assert_non_null(strstr(buf_str(&one.body), "\"memory\":false"));

@@ -40,6 +40,40 @@ static void page_of_ports(struct ports_fixture *f, struct answer *list)
     rig_expect(f->rig, 400, "GET", path, NULL);
 }
 
+/* Public ports where nothing listens stand between, before and after the others. */
+static void list_silent_ports(struct ports_fixture *f)
+{
+    static const struct {
+        int port;
+        bool listens;
+    } expected[] = {{79, false}, {80, true}, {81, false}, {8080, true}, {9999, false}};
+    _cleanup_answer_ struct answer list = {0};
+    char path[160];
+
+    for (int on = 1; on >= 0; on--) {
+        for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+            if (!expected[i].listens) {
+                (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/ports/%d", f->id,
+                               expected[i].port);
+                rig_expect(f->rig, 200, "PUT", path,
+                           on == 1 ? "{\"public\": true}" : "{\"public\": false}");
+            }
+        }
+        if (on == 1) {
+            (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/ports", f->id);
+            rig_ask(f->rig, "GET", path, NULL, &list);
+        }
+    }
+    assert_int_equal(json_array_size(answer_find(&list, "items")), 5);
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        const json_t *item = json_array_get(answer_find(&list, "items"), i);
+
+        assert_int_equal(json_integer_value(json_object_get(item, "port")), expected[i].port);
+        assert_int_equal(json_is_string(json_object_get(item, "address")), expected[i].listens);
+        assert_true(expected[i].listens || json_is_true(json_object_get(item, "public")));
+    }
+}
+
 static void test_list_and_get(void **state)
 {
     struct ports_fixture *f = *state;
@@ -59,6 +93,7 @@ static void test_list_and_get(void **state)
     assert_true(json_is_true(answer_find(&list, "items.1.public")));
     (void)snprintf(url, sizeof(url), "http://8080-%s." PORTS_DOMAIN "/", f->id);
     assert_string_equal(answer_text(&list, "items.1.url"), url); /* the test's Host has no port */
+    list_silent_ports(f);
     page_of_ports(f, &list);
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/ports/%u?wait=1.5", f->id,
                    port_app_port(f->app));

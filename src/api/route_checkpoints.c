@@ -143,24 +143,28 @@ static int add_checkpoint(void *arg, const struct checkpoint *c)
     return page_add(arg, checkpoint_json(c), c->seq);
 }
 
+static int read_list(struct page *page, struct checkpoint_filter *filter, struct error *err)
+{
+    int r = page_start(page, page->rq, "checkpoints", CHECKPOINT_FIELDS, err);
+
+    if (r == 0) {
+        filter->before_seq = page->before_seq;
+        filter->limit = page->limit + 1;
+        r = store_checkpoint_list(page->rq->api->store, filter, add_checkpoint, page, err);
+    }
+    return r == -ENOMEM ? error_set(err, ENOMEM, "no memory") : r;
+}
+
 /* Those of a sandbox that is gone are listed as long as there are any. */
 void route_checkpoint_list(struct request *rq)
 {
-    _cleanup_page_ struct page page = {0};
+    _cleanup_page_ struct page page = {.rq = rq};
     _cleanup_sandbox_ struct sandbox s = {0};
     struct checkpoint_filter filter = {.sandbox_id = rq->params[0]};
     struct error err = {0};
     int known = 0;
-    int r = page_start(&page, rq, "checkpoints", CHECKPOINT_FIELDS, &err);
+    int r = read_list(&page, &filter, &err);
 
-    if (r == 0) {
-        filter.before_seq = page.before_seq;
-        filter.limit = page.limit + 1;
-        r = store_checkpoint_list(rq->api->store, &filter, add_checkpoint, &page, &err);
-    }
-    if (r == -ENOMEM) {
-        (void)error_set(&err, ENOMEM, "no memory");
-    }
     if (r >= 0 && json_array_size(page.items) == 0) {
         known = id_is_valid(rq->params[0], "sb")
                     ? store_sandbox_get(rq->api->store, rq->params[0], &s, &err)
@@ -171,6 +175,20 @@ void route_checkpoint_list(struct request *rq)
         }
     }
     if (r < 0 || known < 0) {
+        request_fail(rq, &err);
+        return;
+    }
+    page_answer(&page);
+}
+
+void route_checkpoint_list_all(struct request *rq)
+{
+    _cleanup_page_ struct page page = {.rq = rq};
+    struct checkpoint_filter filter = {.sandbox_id = query_find(&rq->query, "sandbox_id"),
+                                       .name = query_find(&rq->query, "name")};
+    struct error err = {0};
+
+    if (read_list(&page, &filter, &err) < 0) {
         request_fail(rq, &err);
         return;
     }

@@ -55,6 +55,32 @@ static int complete(struct request *rq, json_t *item, struct error *err)
 
 /* ---- reading ---- */
 
+/* Public ports where nothing listens now are in the list too: who opened one must be able to see
+ * it. */
+static int add_silent(struct request *rq, json_t *items, struct error *err)
+{
+    uint16_t ports[STORE_PORTS_PUBLIC_MAX];
+    int count = store_port_list(rq->api->store, rq->params[0], ports, err);
+    size_t at = 0;
+
+    for (int i = 0; i < count; i++) {
+        json_int_t there = 0;
+
+        while (at < json_array_size(items) &&
+               (there = json_integer_value(json_object_get(json_array_get(items, at), "port"))) <
+                   ports[i]) {
+            at++;
+        }
+        if (there != ports[i] &&
+            json_array_insert_new(
+                items, at,
+                json_pack("{s:i, s:n, s:n}", "port", ports[i], "address", "process_id")) < 0) {
+            return error_set(err, ENOMEM, "no memory");
+        }
+    }
+    return count < 0 ? count : 0;
+}
+
 /* The node's items stand in the order of ports and addresses. A cursor is the last port and which
  * of its addresses that was, so that another port between two pages moves nothing. */
 static void on_list(struct request *rq, int status, json_t *answer)
@@ -69,6 +95,9 @@ static void on_list(struct request *rq, int status, json_t *answer)
     int r = page_start(&page, rq, "ports", PORT_FIELDS, &err);
 
     (void)status;
+    if (r == 0) {
+        r = add_silent(rq, items, &err);
+    }
     json_array_foreach(items, i, item) {
         json_int_t port = json_integer_value(json_object_get(item, "port"));
 

@@ -41,6 +41,8 @@ static const struct route routes[] = {
     {"POST", SB "/rollback", route_sandbox_rollback, MEMBER, 0, JSON, "wait", MAKE_WAIT_MS},
     {"POST", SB "/checkpoints", route_checkpoint_create, MEMBER, 0, MAYBE, "wait", MAKE_WAIT_MS},
     {"GET", SB "/checkpoints", route_checkpoint_list, READ, 0, NONE, LIST_QUERY, 0},
+    {"GET", "/v1/checkpoints", route_checkpoint_list_all, READ, 0, NONE,
+     LIST_QUERY " sandbox_id name", 0},
     {"GET", "/v1/checkpoints/{}", route_checkpoint_get, READ, 0, NONE, "fields", 0},
     {"DELETE", "/v1/checkpoints/{}", route_checkpoint_delete, MEMBER, 0, NONE, "", 0},
     {"GET", SB "/console", route_sandbox_console, READ, TOKEN, NONE, "", 0},

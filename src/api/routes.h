@@ -25,6 +25,7 @@ int route_fill_checkpoint(struct request *rq,
                           struct error *err);
 void route_checkpoint_create(struct request *rq);
 void route_checkpoint_list(struct request *rq);
+void route_checkpoint_list_all(struct request *rq);
 void route_checkpoint_get(struct request *rq);
 void route_checkpoint_delete(struct request *rq);
 void route_sandbox_rollback(struct request *rq);

@@ -171,10 +171,10 @@ int store_checkpoint_list(struct store *store,
 {
     return walk(store,
                 store_start(store, err,
-                            "SELECT " COLUMNS " FROM checkpoints WHERE sandbox_id = ?1"
-                            " AND state = 'ready' AND (?2 = 0 OR seq < ?2)"
-                            " ORDER BY seq DESC LIMIT ?3",
-                            "tii", f->sandbox_id, f->before_seq, f->limit),
+                            "SELECT " COLUMNS " FROM checkpoints WHERE state = 'ready'"
+                            " AND (?1 IS NULL OR sandbox_id = ?1) AND (?2 IS NULL OR name = ?2)"
+                            " AND (?3 = 0 OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
+                            "ttii", f->sandbox_id, f->name, f->before_seq, f->limit),
                 visit, arg, err);
 }
 

@@ -34,8 +34,9 @@ struct checkpoint {
 };
 
 struct checkpoint_filter {
-    int64_t before_seq; /* of a cursor; 0: none */
-    const char *sandbox_id;
+    int64_t before_seq;     /* of a cursor; 0: none */
+    const char *sandbox_id; /* NULL: of all */
+    const char *name;       /* NULL: with any, or none */
     int64_t limit;
 };
 

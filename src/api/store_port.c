@@ -26,6 +26,24 @@ int store_port_is_public(struct store *store,
                  err);
 }
 
+int store_port_list(struct store *store,
+                    const char *sandbox_id,
+                    uint16_t ret_ports[STORE_PORTS_PUBLIC_MAX],
+                    struct error *err)
+{
+    sqlite3_stmt *stmt = store_start(store, err,
+                                     "SELECT port FROM public_ports WHERE sandbox_id = ?1"
+                                     " ORDER BY port LIMIT ?2",
+                                     "ti", sandbox_id, (int64_t)STORE_PORTS_PUBLIC_MAX);
+    int n = 0;
+    int r = stmt == NULL ? -EIO : 1;
+
+    while (r > 0 && (r = store_step(store, stmt, err)) > 0) {
+        ret_ports[n++] = (uint16_t)sqlite3_column_int(stmt, 0);
+    }
+    return r < 0 ? r : n;
+}
+
 static int publish(struct store *store, const char *sandbox_id, uint16_t port, struct error *err)
 {
     int r = count(store,

@@ -13,6 +13,11 @@ int store_port_is_public(struct store *store,
                          const char *sandbox_id,
                          uint16_t port,
                          struct error *err) _must_check_;
+/* The public ports of a sandbox, in order. Their number, or -errno. */
+int store_port_list(struct store *store,
+                    const char *sandbox_id,
+                    uint16_t ret_ports[STORE_PORTS_PUBLIC_MAX],
+                    struct error *err) _must_check_;
 /* limit_exceeded when the sandbox has too many public ports. 0 or -errno. */
 int store_port_set_public(struct store *store,
                           const char *sandbox_id,

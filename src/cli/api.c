@@ -116,6 +116,46 @@ int api_find_sandbox(struct cli *cli, const char *word, char ret_id[ID_SIZE], st
     return span_copy_str(span_of_str(id), ret_id, ID_SIZE);
 }
 
+int api_find_checkpoint(struct cli *cli,
+                        const char *word,
+                        const char *sandbox_id,
+                        char ret_id[ID_SIZE],
+                        struct error *err)
+{
+    _cleanup_buf_ struct buf path = buf_make(REST_REQUEST_SIZE);
+    _cleanup_json_ json_t *answer = NULL;
+    const json_t *items;
+    const char *id;
+    int r;
+
+    if (id_is_valid(word, "ck")) {
+        return span_copy_str(span_of_str(word), ret_id, ID_SIZE);
+    }
+    buf_put_str(&path, "/v1/checkpoints?limit=2");
+    rest_put_query(&path, "name", word);
+    if (sandbox_id != NULL) {
+        rest_put_query(&path, "sandbox_id", sandbox_id);
+    }
+    r = buf_error(&path) != 0 ? 0 : api_get(cli, buf_str(&path), &answer, err);
+    if (r < 0) {
+        return r;
+    }
+    items = json_object_get(answer, "items");
+    id = api_text(json_array_get(items, 0), "id");
+    if (json_array_size(items) > 1) {
+        return error_set_code(err, ERROR_CONFLICT, "checkpoint",
+                              "more than one checkpoint is called %.60s: give an id "
+                              "(space checkpoint ls shows them)",
+                              word);
+    }
+    if (!id_is_valid(id, "ck")) {
+        return error_set_code(err, ERROR_NOT_FOUND, "checkpoint",
+                              "no checkpoint is called %.60s (space checkpoint ls shows them)",
+                              word);
+    }
+    return span_copy_str(span_of_str(id), ret_id, ID_SIZE);
+}
+
 static bool has_process(struct cli *cli, const char *sandbox_id, const char *process_id)
 {
     _cleanup_json_ json_t *process = NULL;

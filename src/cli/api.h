@@ -15,6 +15,13 @@ struct cli;
 /* A sandbox's id from an id or a name. not_found when no living sandbox has that name. */
 int api_find_sandbox(struct cli *cli, const char *word, char ret_id[ID_SIZE], struct error *err)
     _must_check_;
+/* The id of a checkpoint: `word` is one, or a name that only one has; of `sandbox_id` alone when
+ * that is not NULL. */
+int api_find_checkpoint(struct cli *cli,
+                        const char *word,
+                        const char *sandbox_id,
+                        char ret_id[ID_SIZE],
+                        struct error *err) _must_check_;
 /* The sandbox that a process belongs to: the named one, or (NULL) whichever has it. */
 int api_find_process(struct cli *cli,
                      const char *sandbox_word,

@@ -12,7 +12,7 @@
 #include "cli/table.h"
 #include "cli/text.h"
 
-#define CHECKPOINT_WORDS "checkpoint create SANDBOX | ls SANDBOX | rm CHECKPOINT…"
+#define CHECKPOINT_WORDS "checkpoint create SANDBOX | ls [SANDBOX] | rm CHECKPOINT…"
 
 static bool asks(const struct cli *cli, const struct args *args)
 {
@@ -70,42 +70,57 @@ static int create(struct cli *cli, const struct args *args)
     return cli_print(&out);
 }
 
+/* The list of one sandbox, or of all. */
+static int put_list_path(struct cli *cli, const char *sandbox, struct buf *path, struct error *err)
+{
+    char id[ID_SIZE];
+    int r = 0;
+
+    buf_put_str(path, "/v1/checkpoints");
+    if (sandbox == NULL) {
+        return 0;
+    }
+    r = api_find_sandbox(cli, sandbox, id, err);
+    if (r == 0) {
+        rest_put_query(path, "sandbox_id", id);
+    } else if (err->code == ERROR_NOT_FOUND) {
+        return error_set_code(err, ERROR_NOT_FOUND, "sandbox",
+                              "no sandbox is called %.60s; `space checkpoint ls` lists those of "
+                              "deleted ones too",
+                              sandbox);
+    }
+    return r;
+}
+
 static int list(struct cli *cli, const struct args *args)
 {
-    static const char *const heads[] = {"ID", "NAME", "MEMORY", "SIZE", "CREATED"};
+    static const char *const heads[] = {"ID", "NAME", "SANDBOX", "MEMORY", "SIZE", "CREATED"};
     _cleanup_table_ struct table *table = table_new(heads, sizeof(heads) / sizeof(heads[0]));
     _cleanup_json_ json_t *items = NULL;
+    _cleanup_buf_ struct buf path = buf_make(REST_REQUEST_SIZE);
     struct error err = {0};
     const json_t *item;
-    char path[REST_REQUEST_SIZE];
-    char id[ID_SIZE];
     size_t i;
 
-    if (args->word_count != 2) {
+    if (args->word_count > 2) {
         return usage(cli);
     }
-    if (table == NULL || cli_connect(cli, &err) < 0) {
-        return cli_fail(cli, &err);
-    }
-    /* One that is gone has no name any more, but may have checkpoints. */
-    if (id_is_valid(args_word(args, 1), "sb")) {
-        (void)snprintf(id, sizeof(id), "%s", args_word(args, 1));
-    } else if (api_find_sandbox(cli, args_word(args, 1), id, &err) < 0) {
-        return cli_fail(cli, &err);
-    }
-    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/checkpoints", id);
-    if (api_list(cli, path, 0, &items, &err) < 0) {
+    if (table == NULL || cli_connect(cli, &err) < 0 ||
+        put_list_path(cli, args_word(args, 1), &path, &err) < 0 ||
+        api_list(cli, buf_str(&path), 0, &items, &err) < 0) {
         return cli_fail(cli, &err);
     }
     if (cli->json) {
         return cli_print_json(items);
     }
     json_array_foreach(json_object_get(items, "items"), i, item) {
+        const char *name = api_text(item, "name");
         char size[TEXT_SHORT_SIZE];
 
         text_format_mib((uint64_t)api_number(item, "size_bytes") / 1048576U, size);
         table_put(table, api_text(item, "id"));
-        table_put(table, api_text(item, "name"));
+        table_put(table, name[0] != '\0' ? name : NULL);
+        table_put(table, api_text(item, "sandbox_id"));
         table_put(table, json_is_true(json_object_get(item, "memory")) ? "yes" : "no");
         table_put(table, size);
         table_put(table, api_text(item, "created_at"));
@@ -113,19 +128,18 @@ static int list(struct cli *cli, const struct args *args)
     return cli_print_table(cli, table);
 }
 
-static int remove_one(struct cli *cli, const char *id, json_t *answers)
+static int remove_one(struct cli *cli, const char *word, json_t *answers)
 {
     _cleanup_json_ json_t *answer = NULL;
-    _cleanup_buf_ struct buf path = buf_make(REST_REQUEST_SIZE);
     struct error err = {0};
+    char path[REST_REQUEST_SIZE];
+    char id[ID_SIZE];
 
-    buf_put_str(&path, "/v1/checkpoints");
-    rest_put_segment(&path, id);
-    if (buf_error(&path) != 0) {
-        (void)error_set(&err, E2BIG, "that id is too long");
+    if (api_find_checkpoint(cli, word, NULL, id, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    if (api_send(cli, "DELETE", buf_str(&path), NULL, &answer, &err) < 0) {
+    (void)snprintf(path, sizeof(path), "/v1/checkpoints/%s", id);
+    if (api_send(cli, "DELETE", path, NULL, &answer, &err) < 0) {
         return cli_fail(cli, &err);
     }
     (void)json_array_append(answers, answer);
@@ -179,10 +193,11 @@ int cmd_checkpoint(struct cli *cli, const struct args *args)
 
 int cmd_rollback(struct cli *cli, const struct args *args)
 {
-    _cleanup_json_ json_t *body = json_pack("{s:s}", "checkpoint_id", args_word(args, 1));
+    _cleanup_json_ json_t *body = NULL;
     _cleanup_json_ json_t *answer = NULL;
     struct error err = {0};
     char path[REST_REQUEST_SIZE];
+    char checkpoint[ID_SIZE];
     char id[ID_SIZE];
 
     if (asks(cli, args) && !cli_confirm(cli, "Put %s back to %s? What it did since is lost.",
@@ -190,9 +205,11 @@ int cmd_rollback(struct cli *cli, const struct args *args)
         cli_note("nothing was changed");
         return EXIT_STATUS_REFUSED;
     }
-    if (cli_connect(cli, &err) < 0 || api_find_sandbox(cli, args_word(args, 0), id, &err) < 0) {
+    if (cli_connect(cli, &err) < 0 || api_find_sandbox(cli, args_word(args, 0), id, &err) < 0 ||
+        api_find_checkpoint(cli, args_word(args, 1), id, checkpoint, &err) < 0) {
         return cli_fail(cli, &err);
     }
+    body = json_pack("{s:s}", "checkpoint_id", checkpoint);
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/rollback?wait=60", id);
     if (body == NULL || api_send(cli, "POST", path, body, &answer, &err) < 0 ||
         api_wait_operation(cli, answer, &err) < 0) {

@@ -36,11 +36,12 @@ static int print_list(const struct cli *cli, const json_t *items)
         return EXIT_STATUS_REFUSED;
     }
     json_array_foreach(items, i, item) {
+        const char *address = api_text(item, "address");
         const char *process = api_text(item, "process_id");
         const char *url = api_text(item, "url");
 
         table_printf(table, "%" PRId64, api_number(item, "port"));
-        table_put(table, api_text(item, "address"));
+        table_put(table, address[0] != '\0' ? address : NULL);
         table_put(table, process[0] != '\0' ? process : NULL);
         table_put(table, json_is_true(json_object_get(item, "public")) ? "yes" : "no");
         table_put(table, url[0] != '\0' ? url : NULL);

@@ -12,6 +12,15 @@
 #include "cli/table.h"
 #include "cli/text.h"
 
+/* The body has the word as it was given, which may be a name. */
+static int put_checkpoint(struct cli *cli, const char *word, json_t *body, struct error *err)
+{
+    char id[ID_SIZE];
+    int r = api_find_checkpoint(cli, word, NULL, id, err);
+
+    return r < 0 ? r : json_object_set_new(body, "checkpoint_id", json_string(id));
+}
+
 int cmd_create(struct cli *cli, const struct args *args)
 {
     const char *checkpoint = args_get(args, "checkpoint");
@@ -28,7 +37,8 @@ int cmd_create(struct cli *cli, const struct args *args)
     if (body == NULL || err.errnum != 0) {
         return cli_fail_usage(cli, &err);
     }
-    if (cli_connect(cli, &err) < 0) {
+    if (cli_connect(cli, &err) < 0 ||
+        (checkpoint != NULL && put_checkpoint(cli, checkpoint, body, &err) < 0)) {
         return cli_fail(cli, &err);
     }
     cli_progress(cli, "creating a sandbox from %s …", word != NULL ? word : checkpoint);

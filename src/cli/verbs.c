@@ -292,12 +292,12 @@ const struct verb cli_verbs[] = {
      "space fork build-42\nspace fork build-42 --count 10 --metadata try=2\n"
      "for s in $(space fork build-42 -c 3); do space exec \"$s\" -- hostname; done\n",
      fork_options, 1, 1, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX, cmd_fork},
-    {"checkpoint", VERB_GROUP_SANDBOX, "create SANDBOX | ls SANDBOX | rm CHECKPOINT…",
+    {"checkpoint", VERB_GROUP_SANDBOX, "create SANDBOX | ls [SANDBOX] | rm CHECKPOINT…",
      "keep a moment of a sandbox, to go back to or make others from",
      "create prints the id of the checkpoint; the sandbox goes on. It has memory, processes and "
      "disk,\n"
-     "or with --disk-only the disk, and outlives its sandbox. rm asks on a terminal, unless "
-     "--yes.\n",
+     "or with --disk-only the disk, and outlives its sandbox; ls without SANDBOX lists all. "
+     "CHECKPOINT\nis an id, or a name that only one has. rm asks on a terminal, unless --yes.\n",
      "space checkpoint create build-42 --name clean\nspace checkpoint ls build-42\n"
      "space create --checkpoint $(space checkpoint create build-42)\n",
      checkpoint_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_OTHER, cmd_checkpoint},
@@ -305,8 +305,8 @@ const struct verb cli_verbs[] = {
      "put a sandbox back to a checkpoint of it",
      "Memory, processes and disk are those of the checkpoint; what the sandbox did since is lost.\n"
      "Asks on a terminal, unless --yes.\n",
-     "space rollback build-42 ck6t3v9n2k8x4h7m5q2w\n", rm_options, 2, 2, VERB_COMMAND_NONE,
-     VERB_WORDS_SANDBOX, cmd_rollback},
+     "space rollback build-42 ck6t3v9n2k8x4h7m5q2w\nspace rollback build-42 clean\n", rm_options, 2,
+     2, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX, cmd_rollback},
     {"rm", VERB_GROUP_SANDBOX, "SANDBOX…", "delete sandboxes, in whatever state they are",
      "Asks on a terminal, unless --yes.\n", "space rm build-42\n", rm_options, 1, 1000000,
      VERB_COMMAND_NONE, VERB_WORDS_SANDBOX, cmd_rm},

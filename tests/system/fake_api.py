@@ -279,6 +279,7 @@ class FakeApi:
         self.changes, self.samples = [], []  # of watches, of metrics
         self.evil_tar = None  # what every download of a tree gets
         self.sandboxes, self.processes, self.keys = {}, {}, {}
+        self.checkpoints = []
         self.pending = {}  # operations that end when they are read, with their sandboxes
         self.node_names = ["local"]
         self.node_states = ["ready"]  # each reading takes one, the last one stays
@@ -397,7 +398,18 @@ class FakeApi:
 
     def route(self, request, method, parts, query, body):
         match (method, *parts):
+            case ("GET", "checkpoints"):
+                items = [c for c in self.checkpoints if query.get("name") in (None, c["name"])
+                         and query.get("sandbox_id") in (None, c["sandbox_id"])]
+                return 200, {"items": items, "next_cursor": None}
+            case ("DELETE", "checkpoints", checkpoint):
+                self.checkpoints = [c for c in self.checkpoints if c["id"] != checkpoint]
+                return 200, {"id": checkpoint}
+            case ("POST", "sandboxes", _, "rollback"):
+                return 200, {"operation": {"id": make_id("op"), "state": "succeeded"}}
             case ("POST", "sandboxes"):
+                if "checkpoint_id" in body:
+                    body = {"template": "base", **body}
                 if body["template"] != "base":
                     return self.refusal(404, "not_found", f"there is no template {body['template']}", resource="template")
                 made = self.create(body)

@@ -100,3 +100,44 @@ def test_a_key_file_can_be_read_by_whom_it_is_for(space, env, tmp_path):
 def test_a_name_that_no_key_has(space):
     done = space("keys", "rm", "nosuch")
     assert done.returncode == 1 and "no key is called nosuch" in done.stderr
+
+
+# ---- checkpoints by name ----
+
+def checkpoint(api, sandbox, name):
+    made = {"id": fake_api.make_id("ck"), "name": name, "sandbox_id": sandbox, "memory": True, "size_bytes": 1 << 20,
+            "created_at": "2026-01-01T00:00:00.000Z"}
+    api.checkpoints.append(made)
+    return made["id"]
+
+
+def test_checkpoints_are_listed_and_named(space, api):
+    box = api.create({"template": "base", "name": "box"})["id"]
+    gone = "sb4kq7m2xw9c5t3n8h6d"
+    clean, other, old = checkpoint(api, box, "clean"), checkpoint(api, box, None), checkpoint(api, gone, "old")
+    table = space("checkpoint", "ls").stdout
+    assert all(word in table for word in (clean, other, old, gone))
+    assert old not in space("checkpoint", "ls", "box").stdout and clean in space("checkpoint", "ls", "box").stdout
+    assert old in space("checkpoint", "ls", gone).stdout
+    refused = space("checkpoint", "ls", "deleted")
+    assert refused.returncode == 1 and "`space checkpoint ls`" in refused.stderr
+
+    def sent(path):
+        return [b["checkpoint_id"] for m, p, b, _ in api.requests if m == "POST" and path in p][-1]
+
+    assert space("create", "--checkpoint", "clean").returncode == 0 and sent("/v1/sandboxes?") == clean
+    assert space("rollback", "box", "clean").returncode == 0 and sent("/rollback") == clean
+    assert space("rollback", "box", other).returncode == 0 and sent("/rollback") == other
+    assert "no checkpoint is called old" in space("rollback", "box", "old").stderr, "it is another sandbox's"
+    checkpoint(api, gone, "clean")
+    assert space("rollback", "box", "clean").returncode == 0, "this sandbox has only one"
+    done = space("checkpoint", "rm", "clean")
+    assert done.returncode == 1 and "more than one" in done.stderr and len(api.checkpoints) == 4
+    assert space("checkpoint", "rm", "old", other).returncode == 0 and len(api.checkpoints) == 2
+
+
+def test_a_public_port_without_a_listener_has_no_address(space, api):
+    box = api.create({"template": "base", "name": "box"})["id"]
+    api.route = lambda *unused: (200, {"items": [{"port": 9999, "address": None, "process_id": None, "public": True, "url": None}],
+                                       "next_cursor": None})
+    assert space("ports", box).stdout.splitlines()[1].split() == ["9999", "-", "-", "yes", "-"]
