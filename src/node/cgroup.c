@@ -298,6 +298,90 @@ bool cgroup_was_out_of_memory(const struct cgroup *cg, unsigned int slot)
     return line != NULL && line[strlen("oom_kill ")] != '0';
 }
 
+static void memory_path(const struct cgroup *cg, unsigned int slot, const char *name, char *out)
+{
+    char dir[CGROUP_PATH_SIZE + 16];
+
+    if (slot == CGROUP_PARENT) {
+        (void)snprintf(dir, sizeof(dir), "%s", cg->parents[0]);
+    } else {
+        slot_path(cg, 0, slot, dir);
+    }
+    (void)snprintf(out, CGROUP_PATH_SIZE + 64, "%s/%s", dir, name);
+}
+
+/* A number alone in a file; "max" is the largest. */
+static int read_number(const struct cgroup *cg, unsigned int slot, const char *name, uint64_t *ret)
+{
+    _cleanup_buf_ struct buf text = buf_make(FILE_MAX);
+    char path[CGROUP_PATH_SIZE + 64];
+    struct span line;
+    int r;
+
+    memory_path(cg, slot, name, path);
+    r = file_read(AT_FDCWD, path, FILE_MAX, &text);
+    if (r < 0) {
+        return r;
+    }
+    line = span_head(buf_span(&text), span_find(buf_span(&text), 0, '\n'));
+    if (span_equals(line, span_of_str("max"))) {
+        *ret = UINT64_MAX;
+        return 0;
+    }
+    return span_parse_u64(line, UINT64_MAX, ret);
+}
+
+/* The number behind a name at the begin of a line; 0 when there is none. */
+static uint64_t stat_number(struct span text, const char *name)
+{
+    struct span want = span_of_str(name);
+    uint64_t value = 0;
+
+    while (text.n > 0) {
+        size_t end = span_find(text, 0, '\n');
+        struct span line = span_head(text, end);
+
+        if (span_equals(span_head(line, want.n), want) &&
+            span_parse_u64(span_skip(line, want.n), UINT64_MAX, &value) == 0) {
+            return value;
+        }
+        text = span_skip(text, end + 1);
+    }
+    return 0;
+}
+
+int cgroup_read_memory(const struct cgroup *cg, unsigned int slot, struct cgroup_memory *ret)
+{
+    _cleanup_buf_ struct buf text = buf_make(FILE_MAX);
+    char path[CGROUP_PATH_SIZE + 64];
+    uint64_t limit;
+    int r = read_number(cg, slot, cg->v2 ? "memory.max" : "memory.limit_in_bytes", &limit);
+
+    memory_path(cg, slot, "memory.stat", path);
+    if (r == 0) {
+        r = file_read(AT_FDCWD, path, FILE_MAX, &text);
+    }
+    if (r < 0) {
+        return r;
+    }
+    ret->limit_bytes = limit;
+    ret->fixed_bytes = stat_number(buf_span(&text), cg->v2 ? "anon " : "total_rss ") +
+                       stat_number(buf_span(&text), cg->v2 ? "shmem " : "total_shmem ");
+    return 0;
+}
+
+bool cgroup_is_memory_near(const struct cgroup *cg, uint64_t (*keep)(uint64_t limit_bytes))
+{
+    uint64_t limit;
+    uint64_t usage;
+
+    return read_number(cg, CGROUP_PARENT, cg->v2 ? "memory.max" : "memory.limit_in_bytes",
+                       &limit) == 0 &&
+           read_number(cg, CGROUP_PARENT, cg->v2 ? "memory.current" : "memory.usage_in_bytes",
+                       &usage) == 0 &&
+           limit != UINT64_MAX && (usage >= limit || limit - usage < keep(limit));
+}
+
 void cgroup_each(const struct cgroup *cg, void (*fn)(void *arg, unsigned int slot), void *arg)
 {
     for (unsigned int i = 0; i < cg->count; i++) {

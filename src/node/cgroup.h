@@ -18,6 +18,14 @@ struct cgroup {
     char parents[CGROUP_TREES_MAX][CGROUP_PATH_SIZE]; /* v1: memory, cpu, pids */
 };
 
+/* Instead of a slot: all of them. */
+#define CGROUP_PARENT 0U
+
+struct cgroup_memory {
+    uint64_t fixed_bytes; /* anonymous and shared memory: what the kernel cannot take back */
+    uint64_t limit_bytes; /* UINT64_MAX: none */
+};
+
 struct cgroup_limits {
     uint64_t memory_bytes;
     unsigned int vcpus;
@@ -43,6 +51,11 @@ void cgroup_set_background(const struct cgroup *cg, unsigned int slot, bool back
 int cgroup_remove(const struct cgroup *cg, unsigned int slot) _must_check_;
 /* Whether the kernel ended a process of the group for lack of memory. */
 bool cgroup_was_out_of_memory(const struct cgroup *cg, unsigned int slot);
+/* Memory of a slot, or of all. 0 or -errno. */
+int cgroup_read_memory(const struct cgroup *cg, unsigned int slot, struct cgroup_memory *ret)
+    _must_check_;
+/* Cheaper: whether all VMs, with the files that they use, are within keep(limit) of their limit. */
+bool cgroup_is_memory_near(const struct cgroup *cg, uint64_t (*keep)(uint64_t limit_bytes));
 /* Calls fn for each slot that has a group. */
 void cgroup_each(const struct cgroup *cg, void (*fn)(void *arg, unsigned int slot), void *arg);
 /* Removes the parents, when empty. */

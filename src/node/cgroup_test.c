@@ -61,6 +61,38 @@ static void expect(const char *root, const char *path, const char *want)
 
 static const struct cgroup_limits limits = {.memory_bytes = 1048576, .vcpus = 2, .pids = 100};
 
+static uint64_t keep_hundred(uint64_t limit)
+{
+    (void)limit;
+    return 100;
+}
+
+/* 730 bytes of 1000, and what the kernel can take back. */
+static void check_memory(const char *root,
+                         const struct cgroup *cg,
+                         const char *limit,
+                         const char *usage,
+                         const char *stat)
+{
+    const char *top = cg->v2 ? "spt" : "memory/spt";
+    struct cgroup_memory memory;
+    char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", top, limit);
+    put(root, path, "1000\n");
+    (void)snprintf(path, sizeof(path), "%s/memory.stat", top);
+    put(root, path, stat);
+    (void)snprintf(path, sizeof(path), "%s/%s", top, usage);
+    put(root, path, "900\n");
+    assert_false(cgroup_is_memory_near(cg, keep_hundred));
+    put(root, path, "901\n");
+    assert_true(cgroup_is_memory_near(cg, keep_hundred));
+    assert_int_equal(cgroup_read_memory(cg, CGROUP_PARENT, &memory), 0);
+    assert_int_equal(memory.fixed_bytes, 730);
+    assert_int_equal(memory.limit_bytes, 1000);
+    assert_true(cgroup_read_memory(cg, 6, &memory) < 0);
+}
+
 static void test_v2(void **state)
 {
     const char *root = *state;
@@ -93,6 +125,9 @@ static void test_v2(void **state)
     put(root, "spt/vm-5/memory.events", "low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\n");
     assert_true(cgroup_was_out_of_memory(&cg, 5));
     assert_false(cgroup_was_out_of_memory(&cg, 6));
+    check_memory(root, &cg, "memory.max", "memory.current", "anon 700\nfile 9\nshmem 30\n");
+    put(root, "spt/memory.max", "max\n");
+    assert_false(cgroup_is_memory_near(&cg, keep_hundred));
 }
 
 static void test_v2_without_controllers(void **state)
@@ -154,6 +189,9 @@ static void test_v1(void **state)
     put(root, "memory/spt/vm-5/memory.oom_control",
         "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
     assert_true(cgroup_was_out_of_memory(&cg, 5));
+    check_memory(
+        root, &cg, "memory.limit_in_bytes", "memory.usage_in_bytes",
+        "rss 1\nshmem 2\ntotal_cache 8\ntotal_rss 700\ntotal_rss_huge 9\ntotal_shmem 30\n");
     put(root, "memory/spt/vm-x/cgroup.procs", "");
     put(root, "memory/spt/other/cgroup.procs", "");
     cgroup_each(&cg, count_slot, &sum);

@@ -22,6 +22,7 @@
 #include "node/base_snapshot.h"
 #include "node/disk.h"
 #include "node/json_field.h"
+#include "node/memory_guard.h"
 #include "node/netns.h"
 #include "node/netns_pool.h"
 #include "node/node_private.h"
@@ -90,7 +91,8 @@ static int make_tables(struct node *node, struct error *err)
     p->bases = base_set_new(node, err);
     p->pool = p->bases != NULL ? pool_new(node, err) : NULL;
     p->pruner = p->pool != NULL ? template_pruner_new(node, err) : NULL;
-    if (p->pruner == NULL) {
+    p->guard = p->pruner != NULL ? memory_guard_new(node, err) : NULL;
+    if (p->guard == NULL) {
         return -ENOMEM;
     }
     r = checkpoint_load_all(node);
@@ -128,6 +130,7 @@ static void on_environment(void *arg)
              node->parts->runtime.env.accelerator, node->parts->runtime.env.kernel);
     pool_start(node->parts->pool);
     template_pruner_start(node->parts->pruner);
+    memory_guard_start(node->parts->guard);
 }
 
 static void on_adopted(void *arg)
@@ -204,6 +207,7 @@ void node_stop(struct node *node)
         let_go(p);
     }
     template_pruner_free(TAKE(p->pruner));
+    memory_guard_free(TAKE(p->guard));
     pool_free(TAKE(p->pool));
     netns_pool_free(TAKE(p->netns));
     base_set_free(TAKE(p->bases));

@@ -8,6 +8,7 @@
 #include "node/snapshot_room.h"
 
 struct base_set;
+struct memory_guard;
 struct netns_pool;
 struct pool;
 struct sandbox_set;
@@ -33,6 +34,7 @@ struct node_parts {
     struct base_set *bases;
     struct pool *pool;
     struct template_pruner *pruner;
+    struct memory_guard *guard;
     struct sandbox_set *sandboxes;
     struct checkpoint_set checkpoints;
     struct snapshot_room room; /* on the volume */

@@ -126,6 +126,20 @@ def fill(path, keep_bytes):
         os.posix_fallocate(file.fileno(), 0, max(stat.f_bavail * stat.f_frsize - keep_bytes, 4096))
 
 
+# Piece by piece past the page cache, so that the first that finds no room says so.
+FILL = """exec python3 - <<'END'
+import mmap, os
+piece = mmap.mmap(-1, 1 << 20)
+piece.write(b'x' * (1 << 20))
+fd = os.open('big', os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
+try:
+    for _ in range(400):
+        os.write(fd, piece)
+except OSError as error:
+    print(error.strerror)
+END"""
+
+
 class TestFullDisk:
     def test_creates_end_at_the_reserve_and_come_back(self, second, api2):
         sandbox = api2.create()["id"]
@@ -146,14 +160,41 @@ class TestFullDisk:
         filler = second.data / "volume" / "filler"
         fill(filler, 16 << 20)
         try:
-            result = api2.run(sandbox, "dd if=/dev/urandom of=big bs=1M count=400 conv=fsync", timeout_seconds=120)
-            assert result["exit_code"] != 0
+            result = api2.run(sandbox, FILL, timeout_seconds=60)
+            assert (result["timed_out"], result["stdout"]) == (False, "Input/output error\n"), result
             assert api2.get("/v1/sandboxes")["items"]
         finally:
             filler.unlink()
         assert api2.check_output(other, "sudo sh -c 'echo 3 > /proc/sys/vm/drop_caches'; cat file") == "precious\n"
         api2.delete(sandbox)
         assert api2.create()["state"] == "running"
+
+
+class TestFullMemory:
+    def test_sandboxes_over_the_limit_of_all_end_with_a_reason(self, second, api2):
+        """Before the host is short of memory: all VMMs are in one group, the daemons are not."""
+        boxes = [api2.create(memory_mib=512)["id"] for _ in range(2)]
+        usage, limit = machine.memory_group(second.vmm_of(boxes[0]))
+        usage, limit = usage.parents[1] / usage.name, limit.parents[1] / limit.name
+        total = int(next(line.split()[1] for line in open("/proc/meminfo", encoding="ascii") if line.startswith("MemTotal"))) // 1024
+        whole = limit.read_text()
+        assert int(whole) == (total - max(total // 8, 1024)) << 20, "the default reserve"
+        daemons = {program: second.daemon(program) for program in ("space-node", "space-api", "space-supervisor")}
+        assert not set(daemons.values()) & set(machine.cgroup_procs(limit.parent))
+        limit.write_text(str(int(usage.read_text()) + (64 << 20)))
+        try:
+            for box in boxes:
+                api2.start(box, ["python3", "-c", "x = b'1' * (380 << 20)\nwhile True: pass"])
+            ended = poll.until(lambda: [s for s in map(api2.sandbox, boxes) if s["state"] == "error"], 60, "one has ended")
+            assert {s["state_reason"]["code"] for s in ended} == {"out_of_memory"}, ended
+            assert {program: second.daemon(program) for program in daemons} == daemons
+        finally:
+            limit.write_text(whole)
+        for box in boxes:
+            now = api2.sandbox(box)
+            assert now["state"] == "error" or api2.check_output(box, "echo lives") == "lives\n"
+            api2.delete(box)
+        assert api2.check_output(api2.create()["id"], "echo new") == "new\n"
 
 
 def plant(installation, name, number):
