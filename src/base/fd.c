@@ -50,6 +50,9 @@ int fd_read_all(int fd, struct buf *b)
         uint8_t *to = buf_reserve(b, READ_STEP_BYTES);
         ssize_t n;
 
+        if (to == NULL && b->error == -ENOMEM) {
+            return -ENOMEM;
+        }
         if (to == NULL) {
             /* The cap may be nearer than a step: read on by single bytes to tell full from over. */
             b->error = 0;

@@ -4,10 +4,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <sys/eventfd.h>
 
 #include "base/list.h"
+#include "base/log.h"
 
 struct work_job {
     struct list link;
@@ -224,8 +226,9 @@ void work_pool_finish(struct work_pool *pool)
     struct work_job *job;
     uint64_t count;
 
+    /* It only says that there may be some. */
     if (read(pool->event_fd, &count, sizeof(count)) < 0 && errno != EAGAIN) {
-        return;
+        log_debug("work_pool", "error=%s", strerror(errno));
     }
     while ((job = pool_take_ended(pool)) != NULL) {
         pool->pending--;
