@@ -20,7 +20,8 @@ struct fake_file {
 
 struct fake_files {
     struct loop *loop;
-    struct list all; /* struct fake_file */
+    struct list all;     /* struct fake_file */
+    unsigned int asleep; /* answers of that kind */
 };
 
 struct transfer {
@@ -197,6 +198,26 @@ static void write_more(void *arg)
     http_exchange_end(t->exchange);
 }
 
+/* A suspend came between: "/asleep" says so three times of four, "/never" always. */
+static bool serve_asleep(struct transfer *t)
+{
+    static const struct http_header headers[] = {{"Content-Type", "application/json"},
+                                                 {"X-Space-Asleep", "true"}};
+    const char *path = path_of(t->name);
+    _cleanup_buf_ struct buf text = buf_make(0);
+    struct error err;
+
+    if (strcmp(path, "/never") != 0 &&
+        (strcmp(path, "/asleep") != 0 || ++t->files->asleep % 4 == 0)) {
+        return false;
+    }
+    (void)error_set_code(&err, ERROR_FAILED_PRECONDITION, "suspending", "it is suspending");
+    json_error_format(&err, "x", &text);
+    t->answered = true;
+    http_exchange_respond(t->exchange, 409, headers, 2, buf_span(&text));
+    return true;
+}
+
 static void serve_content(struct transfer *t)
 {
     struct http_header headers[5] = {{"Content-Type", "application/octet-stream"},
@@ -281,6 +302,9 @@ void fake_files_serve(struct fake_files *files,
     (void)url_query_get(query, "path", path, sizeof(path));
     (void)snprintf(t->name, sizeof(t->name), "%s:%s", sandbox_id, path);
     http_exchange_on_close(exchange, on_close, t);
+    if (strcmp(method, "PUT") != 0 && serve_asleep(t)) {
+        return;
+    }
     if (strcmp(rest, "/files") == 0 && strcmp(method, "PUT") == 0) {
         http_exchange_stream_body(exchange, on_piece, t);
     } else if (strcmp(rest, "/files") == 0 && strcmp(method, "DELETE") != 0) {

@@ -584,6 +584,35 @@ static void test_passing(void **state)
     rig_expect(w->rig, 200, "POST", path, "{\"cols\": 80, \"rows\": 24}");
 }
 
+/* Who only looks is not told of a suspend that began meanwhile. */
+static void test_suspends_between(void **state)
+{
+    const struct world *w = *state;
+    static const char *const looks[] = {"?path=/asleep", "/stat?path=/asleep",
+                                        "/list?path=/asleep&fields=name"};
+    _cleanup_answer_ struct answer put = {0};
+    _cleanup_answer_ struct answer made = {0};
+    _cleanup_answer_ struct answer never = {0};
+    _cleanup_answer_ struct answer head = {0};
+
+    ask_bytes(w, "PUT", "?path=/asleep", "", span_of_str("content"), &put);
+    assert_int_equal(put.status, 201);
+    for (size_t i = 0; i < 3; i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        ask_bytes(w, "GET", looks[i], "", span_of_str(""), &a);
+        assert_int_equal(a.status, 200);
+    }
+    ask_bytes(w, "HEAD", "?path=/asleep", "", span_of_str(""), &head);
+    assert_int_equal(head.status, 200);
+    /* Not for ever, and nothing that changes something: it may have been done. */
+    ask_bytes(w, "GET", "?path=/never", "", span_of_str(""), &never);
+    assert_int_equal(never.status, 409);
+    assert_string_equal(answer_text(&never, "error.details.state"), "suspending");
+    ask_bytes(w, "DELETE", "?path=/asleep", "", span_of_str(""), &made);
+    assert_int_equal(made.status, 409);
+}
+
 static void test_watch(void **state)
 {
     const struct world *w = *state;
@@ -656,6 +685,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gone_clients),
         cmocka_unit_test(test_read_keys),
         cmocka_unit_test(test_passing),
+        cmocka_unit_test(test_suspends_between),
         cmocka_unit_test(test_watch),
         cmocka_unit_test(test_form),
         cmocka_unit_test(test_many_small_files),

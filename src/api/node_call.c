@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/idempotency.h"
+#include "api/wake.h"
 #include "io/http_client.h"
 #include "io/json_request.h"
 
@@ -113,6 +114,8 @@ static void on_done(void *arg, struct http_call *call, const struct error *err)
     } else if (json_answer_parse(http_call_body(call), &answer, &bad) < 0) {
         (void)error_set_code(&bad, ERROR_BAD_GATEWAY, NULL, "the node's answer makes no sense");
         request_fail(rq, &bad);
+    } else if (wake_may_repeat(rq, call)) {
+        wake_repeat(rq);
     } else if (status < 200 || status > 299) {
         pass_error(rq, call);
     } else {

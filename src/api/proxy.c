@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "api/idempotency.h"
 #include "api/request.h"
+#include "api/wake.h"
 #include "io/http_client.h"
 #include "io/json_request.h"
 
@@ -206,6 +207,12 @@ static void on_head(void *arg, struct http_call *call, int status)
 
     if (status == 101) {
         switch_over(p, call);
+        return;
+    }
+    if (wake_may_repeat(rq, call)) {
+        (void)leave(p);
+        on_gone(p);
+        wake_repeat(rq);
         return;
     }
     if (is_packed && !is_head) {

@@ -65,6 +65,7 @@ struct request {
     struct list flight_link;
     bool replayed;
     unsigned int made_ids;
+    unsigned int repeats; /* because a suspend came between (wake_repeat) */
 
     /* Waiting for an operation or for the node. */
     struct list wait_link;

@@ -10,8 +10,10 @@
 #include "api/route.h"
 #include "api/store_operation.h"
 #include "api/store_sandbox.h"
+#include "io/http_client.h"
 
 #define WAKE_WAIT_MS 30000
+#define REPEATS_MAX  5U
 
 static void go_on(struct request *rq)
 {
@@ -139,4 +141,19 @@ void wake_need(struct request *rq, request_fn fn)
 {
     rq->awake = fn;
     node_link_need(rq, enter);
+}
+
+bool wake_may_repeat(const struct request *rq, const struct http_call *call)
+{
+    const char *method = http_exchange_method(rq->exchange);
+
+    return rq->awake != NULL && !rq->answered && rq->repeats < REPEATS_MAX &&
+           http_call_header(call, "X-Space-Asleep") != NULL &&
+           (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0);
+}
+
+void wake_repeat(struct request *rq)
+{
+    rq->repeats++;
+    wake_need(rq, rq->awake);
 }

@@ -78,9 +78,19 @@ bool call_is_over_output(const struct call *call)
     return call->data->answer_bytes > ANSWER_OUTPUT_MAX;
 }
 
+/* Whether it is a suspend that is in the way, after which the same call may be made again. */
+static bool is_asleep(const struct error *err)
+{
+    return err->code == ERROR_FAILED_PRECONDITION &&
+           (strcmp(err->field, "suspending") == 0 || strcmp(err->field, "suspended") == 0 ||
+            strcmp(err->field, "waking") == 0);
+}
+
 void call_fail(struct call *call, const struct error *err)
 {
-    call_fail_with(call, err, NULL);
+    static const struct http_header asleep = {"X-Space-Asleep", "true"};
+
+    call_fail_with(call, err, is_asleep(err) ? &asleep : NULL);
 }
 
 void call_fail_with(struct call *call, const struct error *err, const struct http_header *extra)

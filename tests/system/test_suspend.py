@@ -207,6 +207,22 @@ class TestAutoWake:
         CALLS[name](api, awake, box["cat"], box["reading"])
         assert state(api, awake) == "running"
 
+    def test_looks_that_are_under_way_when_it_begins_are_made_again(self, api, awake):
+        path, refused = Files(api, awake).at("/stat", path="/etc/hostname"), []
+
+        def look():
+            mine = api.as_key(api.key)
+            refused.extend(answer for answer in (mine.ask("GET", path) for _ in range(40)) if answer.status != 200)
+            mine.close()
+
+        looking = [threading.Thread(target=look) for _ in range(6)]
+        for one in looking:
+            one.start()
+        suspend(api, awake)
+        for one in looking:
+            one.join(120)
+        assert not refused, refused[:3]
+
     def test_port_traffic_wakes_it(self, api, awake):
         suspend(api, awake)
         page = Web(api, awake, 9000).ask_path("/")
