@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness import spec
+from harness import schema, spec
 from harness.installation import WORK
 
 def test_the_document_is_valid_openapi():
@@ -31,7 +31,6 @@ def test_the_document_is_valid_openapi():
 
 def test_every_operation_has_examples_that_fit_their_schemas():
     document = spec.Spec()
-    from harness import schema
     for template, item in document.document["paths"].items():
         for method, operation in item.items():
             contents = [("request", operation.get("requestBody", {}))]
@@ -47,6 +46,15 @@ def test_every_operation_has_examples_that_fit_their_schemas():
                     for example in examples:
                         if media == "application/json":
                             schema.check(document.document, content["schema"], example, label)
+
+
+@pytest.mark.parametrize("wanted, value", [
+    ({"type": "string", "format": "date-time"}, "2026-11-29 18:20:31Z"), ({"type": "string", "format": "unheard-of"}, ""),
+    ({"const": 1}, 2), ({"type": "object", "properties": {"a": {}}}, {"b": 1}), ({"type": "integer"}, True), ({"heard": 1}, 1),
+])
+def test_the_check_of_answers_can_fail(wanted, value):
+    with pytest.raises(schema.Mismatch):
+        schema.check({}, wanted, value)
 
 
 def test_the_served_document_is_the_source(api):

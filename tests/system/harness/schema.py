@@ -6,12 +6,14 @@ A keyword that this file does not know is an error of the document or of this fi
 
 import re
 
-ANNOTATIONS = {"description", "default", "example", "examples", "format", "contentEncoding", "style"}
+ANNOTATIONS = {"description", "default", "example", "examples", "contentEncoding", "style"}
 KNOWN = ANNOTATIONS | {
-    "$ref", "type", "enum", "const", "pattern", "minLength", "maxLength", "minimum", "maximum",
+    "$ref", "type", "format", "enum", "const", "pattern", "minLength", "maxLength", "minimum", "maximum",
     "exclusiveMinimum", "multipleOf", "items", "minItems", "maxItems", "properties", "required",
     "additionalProperties", "maxProperties", "oneOf",
 }
+# What a format promises beyond the type; a time is always UTC. None: any bytes.
+FORMATS = {"date-time": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "binary": None}
 TYPES = {
     "null": lambda v: v is None,
     "boolean": lambda v: isinstance(v, bool),
@@ -42,6 +44,8 @@ def check(document, schema, value, where="$"):
     if unknown:
         raise Mismatch(f"{where}: keywords that the checker does not know: {sorted(unknown)}")
     _check_type(schema, value, where)
+    if "const" in schema and value != schema["const"]:
+        raise Mismatch(f"{where}: {value!r} is not {schema['const']!r}")
     if "enum" in schema and value not in schema["enum"]:
         raise Mismatch(f"{where}: {value!r} is none of {schema['enum']}")
     if "oneOf" in schema:
@@ -80,7 +84,17 @@ def _check_one_of(document, schema, value, where):
         raise Mismatch(f"{where}: not exactly one alternative holds: {problems}")
 
 
+def _check_format(schema, value, where):
+    if schema["format"] not in FORMATS:
+        raise Mismatch(f"{where}: a format that the checker does not know: {schema['format']}")
+    form = FORMATS[schema["format"]]
+    if form and not form.fullmatch(value):
+        raise Mismatch(f"{where}: {value!r} is no {schema['format']}")
+
+
 def _check_string(schema, value, where):
+    if "format" in schema:
+        _check_format(schema, value, where)
     if "pattern" in schema and not re.search(schema["pattern"], value):
         raise Mismatch(f"{where}: {value!r} does not match {schema['pattern']}")
     if len(value) < schema.get("minLength", 0):
