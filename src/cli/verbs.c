@@ -221,10 +221,12 @@ const struct verb cli_verbs[] = {
      "space up\nspace up --config /etc/space/second.conf\n", up_options, 0, 0, VERB_COMMAND_NONE,
      VERB_WORDS_OTHER, cmd_up},
     {"down", VERB_GROUP_INSTALLATION, "", "stop the installation and its sandboxes",
-     "Stops space-api, space-node and every sandbox, and releases the data volume. Disks and\n"
-     "records stay. With --keep-sandboxes the VMs run on without daemons. Needs root.\n",
-     "space down\nspace down --keep-sandboxes\n", down_options, 0, 0, VERB_COMMAND_NONE,
-     VERB_WORDS_OTHER, cmd_down},
+     "Stops space-api, space-node and every sandbox, and releases the data volume. What is\n"
+     "suspended can be woken after the next `space up`; a sandbox that runs or is paused ends for\n"
+     "good, as state error with code host_restarted: `space node drain --wait` before it suspends\n"
+     "them all. With --keep-sandboxes the VMs run on without daemons. Needs root.\n",
+     "space node drain --wait && space down\nspace down --keep-sandboxes\nspace down\n",
+     down_options, 0, 0, VERB_COMMAND_NONE, VERB_WORDS_OTHER, cmd_down},
     {"status", VERB_GROUP_INSTALLATION, "", "what runs, and what it uses",
      "Daemons, readiness, accelerator, sandboxes, pools, memory and disk. As root on the machine\n"
      "it asks the node itself; elsewhere it shows what the API tells. Exit status 1 when "
