@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "api/checkpoint_check.h"
 #include "api/drain.h"
 #include "api/expiry.h"
 #include "api/feed.h"
@@ -139,8 +140,10 @@ int api_start(struct api *api, const struct api_options *options, struct error *
     api->client = http_client_new(api->loop, socket_path, NODE_IDLE_CONNECTIONS);
     api->lifecycle = lifecycle_new(api);
     api->feed = feed_new(api);
+    api->checkpoint_check = checkpoint_check_new(api);
     api->expiry = expiry_new(api);
-    if (api->client == NULL || api->lifecycle == NULL || api->feed == NULL || api->expiry == NULL) {
+    if (api->client == NULL || api->lifecycle == NULL || api->feed == NULL || api->expiry == NULL ||
+        api->checkpoint_check == NULL) {
         return error_set(err, ENOMEM, "no memory");
     }
     r = lifecycle_load(api, err);
@@ -214,6 +217,7 @@ void api_free(struct api *api)
     expiry_free(api->expiry);
     drain_free(api->drain);
     feed_free(api->feed);
+    checkpoint_check_free(api->checkpoint_check);
     http_client_free(api->client);
     key_table_done(&api->keys);
     store_close(api->store);

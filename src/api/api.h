@@ -20,6 +20,7 @@ struct node_link;
 struct lifecycle;
 struct drain;
 struct expiry;
+struct checkpoint_check;
 struct feed;
 struct idle;
 
@@ -36,6 +37,7 @@ struct api {
     struct key_table keys;
     struct node_link *node;
     struct feed *feed;
+    struct checkpoint_check *checkpoint_check;
     struct lifecycle *lifecycle;
     struct expiry *expiry;
     struct drain *drain;

@@ -299,6 +299,75 @@ static void test_one_in_use_is_kept(void **state)
     rig_expect(rig, 404, "DELETE", path, NULL);
 }
 
+/* The fake node says that it has these, after a restart of space-api. */
+static void restart_with(struct rig *rig, const char *list)
+{
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "%s/control.checkpoints", rig->dir);
+    assert_int_equal(file_write_atomic(AT_FDCWD, path, span_of_str(list), 0644, false), 0);
+    (void)rig_stop_api(rig, SIGKILL);
+    rig_start_api(rig);
+    rig_wait_ready(rig);
+}
+
+static void await_status(struct rig *rig, const char *id, int status)
+{
+    int64_t until = clock_monotonic_ms() + 10000;
+    int seen = 0;
+
+    while (seen != status) {
+        _cleanup_answer_ struct answer a = {0};
+
+        assert_true(clock_monotonic_ms() < until);
+        ask(rig, "GET", "/v1/checkpoints/", id, "", NULL, &a);
+        seen = a.status;
+        rig_sleep_ms(seen == status ? 0 : 2);
+    }
+}
+
+/* After a restore of the store, or of the volume, one of them has what the other has not. */
+static void test_store_and_node_are_compared(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_buf_ struct buf log = buf_make(0);
+    char sandbox[21];
+    char here[21];
+    char gone[21];
+    char list[600];
+    char path[96];
+
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    take(rig, sandbox, NULL, here);
+    take(rig, sandbox, NULL, gone);
+    (void)snprintf(list, sizeof(list),
+                   "{\"items\": [{\"id\": \"%s\", \"state\": \"ready\"},"
+                   "{\"id\": \"ckmakingmakingmaking\", \"state\": \"making\"},"
+                   "{\"id\": \"ckyoungyoungyoungyou\", \"state\": \"ready\","
+                   " \"created_at\": \"2099-01-01T00:00:00.000Z\"},"
+                   "{\"id\": \"ckstrangestrangestra\", \"state\": \"ready\","
+                   " \"created_at\": \"2026-01-01T00:00:00.000Z\"}]}",
+                   here);
+    restart_with(rig, list);
+    await_node(rig, "DELETE /n1/checkpoints/", "ckstrangestrangestra");
+    await_status(rig, gone, 404);
+    await_status(rig, here, 200);
+    assert_listed(rig, "/v1/checkpoints", here, "");
+    (void)snprintf(path, sizeof(path), "%s/node.log", rig->dir);
+    assert_int_equal(file_read(AT_FDCWD, path, 1U << 24, &log), 0);
+    assert_null(strstr(buf_str(&log), "DELETE /n1/checkpoints/ckm"));
+    assert_null(strstr(buf_str(&log), "DELETE /n1/checkpoints/cky"));
+
+    (void)snprintf(list, sizeof(list),
+                   "{\"items\": [{\"id\": \"%s\", \"state\": \"ready\"},"
+                   "{\"id\": \"%s\", \"state\": \"ready\"}]}",
+                   here, gone);
+    restart_with(rig, list);
+    await_status(rig, gone, 200);
+    restart_with(rig, "nonsense"); /* no answer of a list: nothing is lost by it */
+    assert_listed(rig, "/v1/checkpoints", gone, here);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +379,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_survives_the_death_of_the_api, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_delete_ends_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_one_in_use_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_store_and_node_are_compared, set_up, tear_down),
     };
     int r = rig_main(argc, argv);
 

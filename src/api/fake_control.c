@@ -1,11 +1,22 @@
 #include "api/fake_control.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+
+#include <jansson.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/span.h"
+
+json_t *control_checkpoints(const char *path)
+{
+    char name[160];
+
+    (void)snprintf(name, sizeof(name), "%s.checkpoints", path);
+    return json_load_file(name, 0, NULL);
+}
 
 void control_read(const char *path, struct control *c)
 {

@@ -19,5 +19,7 @@ struct control {
     bool is_settling; /* it was restarted, and its sandboxes are not yet at rest */
 };
 
+/* What stands in "<path>.checkpoints", as the list of all checkpoints; NULL: nothing. */
+struct json_t *control_checkpoints(const char *path);
 /* All zero where the file says nothing. */
 void control_read(const char *path, struct control *c);

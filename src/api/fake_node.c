@@ -753,6 +753,8 @@ static void on_request(void *ctx, struct http_exchange *exchange)
                strlen(path) >= sizeof(PREFIX) - 1 + ID_LENGTH) {
         memcpy(later->id, &path[sizeof(PREFIX) - 1], ID_LENGTH);
         serve_sandbox(later, method, &path[sizeof(PREFIX) - 1 + ID_LENGTH]);
+    } else if (strcmp(path, "/n1/checkpoints") == 0) {
+        respond(exchange, 200, control_checkpoints(later->fake->control_path));
     } else if (strncmp(path, "/n1/checkpoints/", 16) == 0) {
         (void)snprintf(later->id, sizeof(later->id), "%.20s", &path[16]);
         serve_checkpoint(later, method);

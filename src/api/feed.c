@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "api/api.h"
+#include "api/checkpoint_check.h"
 #include "api/expiry.h"
 #include "api/lifecycle.h"
 #include "api/report.h"
@@ -250,6 +251,7 @@ int feed_on_synced(struct api *api)
 void feed_after_synced(struct api *api)
 {
     lifecycle_resume(api);
+    checkpoint_check_start(api->checkpoint_check);
 }
 
 struct feed *feed_new(struct api *api)

@@ -9,10 +9,9 @@
     " vcpus, memory_mib, disk_mib, env_names, created_at"
 
 static const char *const state_names[] = {
-    [CHECKPOINT_MAKING] = "making",
-    [CHECKPOINT_READY] = "ready",
-    [CHECKPOINT_FORKING] = "forking",
-    [CHECKPOINT_DELETING] = "deleting",
+    [CHECKPOINT_MAKING] = "making",   [CHECKPOINT_READY] = "ready",
+    [CHECKPOINT_FORKING] = "forking", [CHECKPOINT_DELETING] = "deleting",
+    [CHECKPOINT_LOST] = "lost",
 };
 _Static_assert(sizeof(state_names) / sizeof(state_names[0]) == CHECKPOINT_STATE_COUNT,
                "every state has a name");
@@ -111,6 +110,15 @@ int store_checkpoint_set_deleting(struct store *store, const char *id, struct er
 {
     int r =
         store_exec(store, err, "UPDATE checkpoints SET state = 'deleting' WHERE id = ?1", "t", id);
+
+    return r < 0 ? r : 0;
+}
+
+int store_checkpoint_set_lost(struct store *store, const char *id, bool is_lost, struct error *err)
+{
+    int r = store_exec(store, err, "UPDATE checkpoints SET state = ?2 WHERE id = ?1 AND state = ?3",
+                       "ttt", id, state_names[is_lost ? CHECKPOINT_LOST : CHECKPOINT_READY],
+                       state_names[is_lost ? CHECKPOINT_READY : CHECKPOINT_LOST]);
 
     return r < 0 ? r : 0;
 }

@@ -12,6 +12,7 @@ enum checkpoint_state {
     CHECKPOINT_READY,
     CHECKPOINT_FORKING, /* nobody's: what a fork makes its children from */
     CHECKPOINT_DELETING,
+    CHECKPOINT_LOST, /* the node does not have it; it may come back with another volume */
     CHECKPOINT_STATE_COUNT,
 };
 
@@ -62,6 +63,9 @@ int store_checkpoint_settle(struct store *store,
 int store_checkpoint_set_forking(struct store *store, const char *id, struct error *err)
     _must_check_;
 int store_checkpoint_set_deleting(struct store *store, const char *id, struct error *err)
+    _must_check_;
+/* One that is ready becomes lost, or the other way round; others stay as they are. */
+int store_checkpoint_set_lost(struct store *store, const char *id, bool is_lost, struct error *err)
     _must_check_;
 int store_checkpoint_remove(struct store *store, const char *id, struct error *err) _must_check_;
 /* 1 when a create or a rollback that has not ended is to use it, 0, or -errno. */

@@ -25,7 +25,8 @@ static void print_details(const struct cli *cli, const struct error *err)
     if (err->errnum != EREMOTEIO) {
         return;
     }
-    if (sandbox[0] != '\0') {
+    /* After not_found nothing was made: the id would lead to nothing. */
+    if (sandbox[0] != '\0' && err->code != ERROR_NOT_FOUND) {
         cli_note("       sandbox %s", sandbox);
     }
     if (errno_name[0] != '\0') {

@@ -97,6 +97,13 @@ def test_a_key_file_can_be_read_by_whom_it_is_for(space, env, tmp_path):
         assert (made.st_uid, made.st_gid, stat.S_IMODE(made.st_mode)) == (nobody.pw_uid, nobody.pw_gid, 0o600)
 
 
+def test_what_was_never_made_is_not_named(space, api):
+    refuse(api, 404, "not_found", "there is no checkpoint", resource="checkpoint", sandbox_id="sb4kq7m2xw9c5t3n8h6d")
+    assert "sb4kq7m2xw9c5t3n8h6d" not in space("create", "--checkpoint", "ck4kq7m2xw9c5t3n8h6d").stderr
+    refuse(api, 500, "internal", "it broke", sandbox_id="sb4kq7m2xw9c5t3n8h6d")
+    assert "sandbox sb4kq7m2xw9c5t3n8h6d" in space("create", "base").stderr
+
+
 def test_a_name_that_no_key_has(space):
     done = space("keys", "rm", "nosuch")
     assert done.returncode == 1 and "no key is called nosuch" in done.stderr
