@@ -13,6 +13,8 @@
 #define JOURNAL_ENV_FILE "env.json" /* need not be there */
 #define JOURNAL_FORMAT   1
 
+#define JOURNAL_BINARY_SIZE 256
+
 /* The VMM that runs it. slot 0: none. */
 struct journal_vm {
     unsigned int slot;
@@ -20,7 +22,7 @@ struct journal_vm {
     pid_t pid;
     uint64_t start_time;
     char boot_id[40];
-    char binary[256];
+    char binary[JOURNAL_BINARY_SIZE];
 };
 
 struct journal {

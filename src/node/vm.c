@@ -347,7 +347,7 @@ void vm_forget(struct vm *vm)
 
 /* ---- control connection and agent ---- */
 
-/* QEMU listens with a backlog of 1. While a VMM does not run (a busy host, a debugger) each restart
+/* VMMs listen with a backlog of 1. While a VMM does not run (a busy host, a debugger) each restart
  * of this program leaves a connection there, and the next ones would not get in. Whatever a VMM
  * that was taken over has put in those places, listen does nothing to us. */
 static void widen_backlogs(const struct vm *vm)
@@ -638,6 +638,7 @@ static bool adopt_process(struct vm *vm, const struct journal_vm *record)
 
     vm->pid = record->pid;
     vm->start_time = record->start_time;
+    (void)snprintf(vm->binary, sizeof(vm->binary), "%s", record->binary);
     vm->pidfd = pidfd_open(record->pid, 0);
     if (vm->pidfd < 0 || vmm_start_time(record->pid) != record->start_time ||
         !runs_binary(record->pid, record->binary)) {

@@ -313,17 +313,14 @@ void vm_seed_console(struct vm *vm, struct span text)
 
 void vm_describe(const struct vm *vm, struct journal_vm *out)
 {
-    const struct node_parts *parts = vm->node->parts;
-
     *out = (struct journal_vm){
         .slot = vm->slot,
         .netns = vm->netns.n,
         .pid = vm->pid,
         .start_time = vm->start_time,
     };
-    (void)snprintf(out->boot_id, sizeof(out->boot_id), "%s", parts->boot_id);
-    (void)snprintf(out->binary, sizeof(out->binary), "%s",
-                   qemu_binary(&parts->runtime, parts->runtime.env.accelerator));
+    (void)snprintf(out->boot_id, sizeof(out->boot_id), "%s", vm->node->parts->boot_id);
+    (void)snprintf(out->binary, sizeof(out->binary), "%s", vm->binary);
 }
 
 int vm_move_disk(struct vm *vm, const char *path)

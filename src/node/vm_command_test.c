@@ -87,13 +87,6 @@ int disk_grow(const char *path, uint64_t bytes, struct error *err)
     return 0;
 }
 
-const char *qemu_binary(const struct runtime *rt, const char *accelerator)
-{
-    (void)rt;
-    (void)accelerator;
-    return "";
-}
-
 static void given(struct runtime_vm *rvm, const char *word, runtime_done_fn done, void *arg)
 {
     struct world *w = (struct world *)(void *)rvm;
@@ -231,9 +224,24 @@ static void test_nothing_is_heard_after_the_end(void **state)
     expect(&w, "fail");
 }
 
+/* An adopted VM is described before the accelerator is known, and after it has changed. */
+static void test_it_is_described_by_the_program_that_it_runs(void **state)
+{
+    struct world w;
+    struct journal_vm record;
+
+    (void)state;
+    begin(&w, true);
+    (void)snprintf(w.parts.runtime.binary, sizeof(w.parts.runtime.binary), "/usr/bin/another");
+    (void)snprintf(w.vm.binary, sizeof(w.vm.binary), "/usr/bin/its-own");
+    vm_describe(&w.vm, &record);
+    assert_string_equal(record.binary, "/usr/bin/its-own");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_it_is_described_by_the_program_that_it_runs),
         cmocka_unit_test(test_each_hears_its_own_answer),
         cmocka_unit_test(test_the_connection_is_waited_for),
         cmocka_unit_test(test_nothing_is_heard_after_the_end),

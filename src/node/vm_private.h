@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "node/journal.h"
 #include "node/netns_pool.h"
 #include "node/runtime.h"
 #include "node/vm.h"
@@ -35,6 +36,7 @@ struct vm {
     int pidfd;
     int log_fd;
     uint64_t start_time;
+    char binary[JOURNAL_BINARY_SIZE]; /* the program it runs, whatever one started now would be */
     bool exited;
     bool job_running; /* a worker uses this struct */
     bool end_wanted;  /* vm_end came while a job ran */

@@ -162,7 +162,7 @@ static int start_process(struct vm *vm, const struct start_fds *f, struct error 
         .argv = &argv,
         .fds = {-1, -1, -1, f->control, f->agent, f->disk_rw, f->disk_ro, -1, -1},
         .cgroup_count = parts->cgroup.count,
-        .keep = {parts->runtime.binary, parts->empty_dir, parts->runtime.kernel_path,
+        .keep = {vm->binary, parts->empty_dir, parts->runtime.kernel_path,
                  parts->runtime.initrd_path,
                  vm->spec.ram_path[0] != '\0' ? vm->spec.ram_path : NULL},
         .netns_fd = vm->netns.netns_fd,
@@ -173,6 +173,7 @@ static int start_process(struct vm *vm, const struct start_fds *f, struct error 
     if (r < 0) {
         return r;
     }
+    (void)snprintf(vm->binary, sizeof(vm->binary), "%s", argv.items[0]);
     spawn.fds[RUNTIME_FD_TAP] = vm->spec.mode == RUNTIME_MODE_PROBE ? -1 : vm->netns.tap_fd;
     spawn.fds[RUNTIME_FD_RAM] = vm->spec.ram_memfd;
     for (unsigned int i = 0; i < CGROUP_TREES_MAX; i++) {
