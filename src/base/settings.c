@@ -99,6 +99,10 @@ static const struct setting settings_table[] = {
      "The QEMU binary, by path or by name."},
     {"node.accelerator", SETTING_CHOICE, TEXT_FIELD(node_accelerator), "auto", "auto|kvm|tcg",
      "auto boots a tiny guest once to see whether KVM works and falls back to TCG emulation."},
+    {"node.cpu", SETTING_CHOICE, TEXT_FIELD(node_cpu), "host", "host|x86-64-v2|x86-64-v3",
+     "Processor of guests under KVM. host: this machine's own. A level: snapshots also wake on "
+     "other\n"
+     "machines of the same vendor that have it."},
     {"node.vmm_uid_first", SETTING_NUMBER, NUMBER_FIELD(node_vmm_uid_first), 10000, 4000000000,
      "700000", NULL, "First user id of the range that VMM processes run as, one id each."},
     {"node.vmm_uid_count", SETTING_NUMBER, NUMBER_FIELD(node_vmm_uid_count), 16, 1000000, "8192",

@@ -48,6 +48,7 @@ struct settings {
     char node_name[64];
     char node_qemu[SETTINGS_PATH_SIZE]; /* path or name of qemu-system-x86_64 */
     char node_accelerator[8];           /* auto, kvm or tcg */
+    char node_cpu[16];                  /* host, x86-64-v2 or x86-64-v3 */
     uint64_t node_vmm_uid_first;
     uint64_t node_vmm_uid_count;
     uint64_t node_max_sandboxes;

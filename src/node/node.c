@@ -153,7 +153,11 @@ int node_start(struct node *node, struct error *err)
         r = find_stage(node->parts, err);
     }
     if (r == 0) {
-        r = qemu_detect(node->settings.node_qemu, &node->parts->runtime, err);
+        struct runtime *rt = &node->parts->runtime;
+
+        rt->ops = runtime_driver;
+        (void)snprintf(rt->cpu, sizeof(rt->cpu), "%s", node->settings.node_cpu);
+        r = rt->ops->detect(node->settings.node_qemu, rt, err);
     }
     if (r == 0) {
         r = read_guest(node, err);

@@ -221,7 +221,7 @@ static unsigned int power_off_guests(struct node *node)
     struct farewell f = {.node = node};
 
     list_init(&f.guests);
-    p->runtime.ops = &qemu_ops;
+    p->runtime.ops = runtime_driver;
     p->slots = calloc((size_t)node->settings.node_vmm_uid_count, sizeof(struct vm *));
     f.quiet_timer = loop_timer_new(node->loop, on_time_over, &f);
     f.total_timer = loop_timer_new(node->loop, on_time_over, &f);

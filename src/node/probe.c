@@ -7,13 +7,15 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "io/loop.h"
 #include "node/json_field.h"
 #include "node/node_private.h"
 #include "node/vm.h"
 
-#define PROBE_TIMEOUT_MS 5000
+#define PROBE_SILENCE_MS 5000  /* without a byte on its console: nothing runs there */
+#define PROBE_TIMEOUT_MS 60000 /* of a guest that says something, on a host that is busy */
 #define PROBE_POLL_MS    100
 #define PROBE_MEMORY_MIB 128
 #define PROBE_FILE_MAX   4096U
@@ -25,6 +27,8 @@ struct probe {
     void *arg;
     struct vm *vm;
     struct loop_timer *timer;
+    int64_t ready_ms;
+    size_t heard; /* bytes of the console */
 };
 
 static void cache_path(const struct node *node, char *out, size_t size)
@@ -36,7 +40,7 @@ static void finish(struct probe *p, const char *accelerator, const char *reason)
 {
     struct node *node = p->node;
 
-    qemu_set_accelerator(&node->parts->runtime, accelerator, reason);
+    node->parts->runtime.ops->set_accelerator(&node->parts->runtime, accelerator, reason);
     log_info("accelerator", "chosen=%s reason=%s", accelerator, LOG_STR(reason));
     p->done(p->arg);
     loop_timer_free(p->timer);
@@ -89,6 +93,18 @@ static bool use_cache(struct probe *p)
     return good;
 }
 
+/* Again whenever it has said something: a guest that comes up slowly is no reason to emulate. */
+static void set_deadline(struct probe *p)
+{
+    int64_t left_ms = p->ready_ms + PROBE_TIMEOUT_MS - clock_monotonic_ms();
+
+    if (left_ms > PROBE_SILENCE_MS) {
+        left_ms = PROBE_SILENCE_MS;
+    }
+    vm_set_deadline(p->vm, left_ms > 1 ? left_ms : 1, "probe_timeout",
+                    p->heard == 0 ? "it said nothing" : "it did not come up in time");
+}
+
 static void on_console(void *arg, struct vm *vm)
 {
     struct probe *p = arg;
@@ -102,6 +118,10 @@ static void on_console(void *arg, struct vm *vm)
         vm_end(vm, NULL, NULL);
         finish_probe(p, "kvm", "a test guest booted under KVM");
         return;
+    }
+    if (text->n > p->heard) {
+        p->heard = text->n;
+        set_deadline(p);
     }
     loop_timer_start(p->timer, PROBE_POLL_MS);
 }
@@ -119,7 +139,9 @@ static void on_ready(void *arg, struct vm *vm)
 {
     struct probe *p = arg;
 
-    vm_set_deadline(vm, PROBE_TIMEOUT_MS, "probe_timeout", "it did not come up in time");
+    (void)vm;
+    p->ready_ms = clock_monotonic_ms();
+    set_deadline(p);
     loop_timer_start(p->timer, PROBE_POLL_MS);
 }
 
@@ -178,7 +200,9 @@ void probe_accelerator(struct node *node, void (*done)(void *arg), void *arg)
     struct probe *p = calloc(1, sizeof(*p));
 
     if (p == NULL) {
-        qemu_set_accelerator(&node->parts->runtime, "tcg", "no memory for a probe");
+        struct runtime *rt = &node->parts->runtime;
+
+        rt->ops->set_accelerator(rt, "tcg", "no memory for a probe");
         done(arg);
         return;
     }

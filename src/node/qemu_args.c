@@ -1,9 +1,7 @@
 /* The command line of a QEMU that runs one sandbox.
  *
  * Pure. Every option is here for a reason that was tried; both sides of a snapshot must agree on
- * all of them but -kernel, -initrd, -append, -incoming and the RAM backend's mode. The processor
- * models are named ones that the emulator implements well, less what it does not (it would only
- * warn): the list is part of the environment, so that a snapshot never meets another. */
+ * all of them but -kernel, -initrd, -append, -incoming and the RAM backend's mode. */
 #include "node/qemu_args.h"
 
 #include <errno.h>
@@ -12,11 +10,6 @@
 
 #include "node/runtime.h"
 #include "node/strv.h"
-
-const char *qemu_cpu_model(const char *accelerator)
-{
-    return strcmp(accelerator, "kvm") == 0 ? "host,-arch-capabilities" : QEMU_TCG_CPU;
-}
 
 const char *qemu_binary(const struct runtime *rt, const char *accelerator)
 {
@@ -47,7 +40,9 @@ static void add_machine(const struct runtime *rt, const struct runtime_launch *l
         strv_add(v, "tcg,thread=multi,tb-size=%u", rt->tb_mib);
     }
     strv_add(v, "-cpu");
-    strv_add(v, "%s", qemu_cpu_model(accelerator));
+    /* The probe asks whether KVM runs guests, not which of them. */
+    strv_add(v, "%s",
+             qemu_cpu_model(accelerator, l->mode == RUNTIME_MODE_PROBE ? "host" : rt->cpu));
     strv_add(v, "-smp");
     strv_add(v, "%u", l->vcpus);
     strv_add(v, "-m");

@@ -1,6 +1,8 @@
 /* QEMU's command line for one VM. */
 #pragma once
 
+#include <stddef.h>
+
 #include "base/error.h"
 
 struct runtime;
@@ -14,7 +16,14 @@ struct strv;
  * and clearing memory eight bytes at a time is faster. */
 #define QEMU_TCG_CPU "Haswell-noTSX,-pcid,-tsc-deadline,-invpcid,-erms"
 
-const char *qemu_cpu_model(const char *accelerator);
+/* The argument of -cpu. `cpu` is node.cpu and matters under KVM. */
+const char *qemu_cpu_model(const char *accelerator, const char *cpu);
+/* What a snapshot's environment calls it: it differs where a guest would see another processor. */
+void qemu_cpu_name(const char *accelerator, const char *cpu, char *out, size_t size);
+/* The program for an accelerator. */
+const char *qemu_binary(const struct runtime *rt, const char *accelerator);
+int qemu_detect(const char *name, struct runtime *rt, struct error *err) _must_check_;
+void qemu_set_accelerator(struct runtime *rt, const char *accelerator, const char *reason);
 int qemu_build_args(const struct runtime *rt,
                     const struct runtime_launch *launch,
                     struct strv *ret_argv,

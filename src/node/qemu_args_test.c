@@ -95,12 +95,17 @@ static void test_boot(void **state)
     assert_non_null(find(&v, "-bios", "qboot.rom"));
     strv_done(&v);
     /* A snapshot must load with the options it was saved with. */
-    assert_string_equal(qemu_cpu_model("tcg"), QEMU_TCG_CPU);
+    assert_string_equal(qemu_cpu_model("tcg", "x86-64-v3"), QEMU_TCG_CPU);
     rt = make_runtime(10, "kvm");
     build(&rt, &l, &v);
     assert_null(find(&v, "-append", "tsc_early_khz"));
     assert_null(find(&v, "-append", "mitigations=off"));
     assert_non_null(find(&v, "-cpu", "host"));
+    strv_done(&v);
+    (void)snprintf(rt.cpu, sizeof(rt.cpu), "x86-64-v3");
+    build(&rt, &l, &v);
+    assert_non_null(find(&v, "-cpu", "+avx2"));
+    assert_non_null(find(&v, "-cpu", "enforce"));
     strv_done(&v);
 }
 
@@ -127,12 +132,38 @@ static void test_probe(void **state)
 
     (void)state;
     l.accelerator = "kvm";
+    (void)snprintf(rt.cpu, sizeof(rt.cpu), "x86-64-v3");
     build(&rt, &l, &v);
+    assert_non_null(find(&v, "-cpu", "host"));
     assert_non_null(find(&v, "-accel", "kvm"));
     assert_null(find(&v, "-blockdev", ""));
     assert_null(find(&v, "-netdev", ""));
     assert_null(find(&v, "-object", ""));
     strv_done(&v);
+}
+
+/* What tells snapshots of one processor from those of another. */
+static void test_cpu_names(void **state)
+{
+    char host[96];
+    char again[96];
+    char two[96];
+    char three[96];
+    char emulated[96];
+
+    (void)state;
+    qemu_cpu_name("kvm", "host", host, sizeof(host));
+    qemu_cpu_name("kvm", "host", again, sizeof(again));
+    qemu_cpu_name("kvm", "x86-64-v2", two, sizeof(two));
+    qemu_cpu_name("kvm", "x86-64-v3", three, sizeof(three));
+    qemu_cpu_name("tcg", "host", emulated, sizeof(emulated));
+    assert_string_equal(host, again);
+    assert_int_equal(strncmp(host, "host, ", 6), 0);
+    assert_true(strlen(host) > strlen("host, 0 00000000") + 10); /* with the vendor */
+    assert_int_equal(strncmp(two, "x86-64-v2 of ", 13), 0);
+    assert_string_equal(strchr(two, ' '), strchr(three, ' '));
+    assert_string_not_equal(two, three);
+    assert_string_equal(emulated, QEMU_TCG_CPU);
 }
 
 static void test_strv_limits(void **state)
@@ -155,7 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restore),     cmocka_unit_test(test_boot),
         cmocka_unit_test(test_old_version), cmocka_unit_test(test_probe),
-        cmocka_unit_test(test_strv_limits),
+        cmocka_unit_test(test_strv_limits), cmocka_unit_test(test_cpu_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,7 +157,6 @@ int qemu_detect(const char *name, struct runtime *rt, struct error *err)
     if (rt->vmm_major < 8 || access(rt->kvm_binary, X_OK) < 0) {
         rt->kvm_binary[0] = '\0';
     }
-    rt->ops = &qemu_ops;
     rt->env.tsc_khz = measure_tsc_khz();
     return 0;
 }
@@ -165,7 +164,7 @@ int qemu_detect(const char *name, struct runtime *rt, struct error *err)
 void qemu_set_accelerator(struct runtime *rt, const char *accelerator, const char *reason)
 {
     (void)snprintf(rt->env.accelerator, sizeof(rt->env.accelerator), "%s", accelerator);
-    (void)snprintf(rt->env.cpu_model, sizeof(rt->env.cpu_model), "%s", qemu_cpu_model(accelerator));
+    qemu_cpu_name(accelerator, rt->cpu, rt->env.cpu_model, sizeof(rt->env.cpu_model));
     (void)snprintf(rt->accelerator_reason, sizeof(rt->accelerator_reason), "%s", reason);
     if (strcmp(accelerator, "kvm") == 0) {
         rt->tb_mib = 0;

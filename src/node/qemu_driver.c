@@ -299,8 +299,10 @@ static bool qemu_maps_ram_file(const struct runtime *rt)
     return rt->vmm_major >= 9; /* rom=off came with 9.0 (8.2 in part) */
 }
 
-const struct runtime_ops qemu_ops = {
+static const struct runtime_ops qemu_ops = {
     .name = "qemu",
+    .detect = qemu_detect,
+    .set_accelerator = qemu_set_accelerator,
     .maps_ram_file = qemu_maps_ram_file,
     .plan = qemu_build_args,
     .attach = qemu_attach,
@@ -313,3 +315,5 @@ const struct runtime_ops qemu_ops = {
     .read_console = qemu_read_console,
     .check = qemu_check,
 };
+
+const struct runtime_ops *const runtime_driver = &qemu_ops;

@@ -97,6 +97,11 @@ struct runtime_callbacks {
 
 struct runtime_ops {
     const char *name;
+    /* Finds the VMM's program and version (runs it once; blocks) and fills driver, vmm_version,
+     * tsc_khz and the programs. */
+    int (*detect)(const char *name, struct runtime *rt, struct error *err);
+    /* Sets accelerator, CPU model, and what depends on them. */
+    void (*set_accelerator)(struct runtime *rt, const char *accelerator, const char *reason);
     /* Whether a restore maps the base's file itself (true) or needs a memfd. */
     bool (*maps_ram_file)(const struct runtime *rt);
     int (*plan)(const struct runtime *rt,
@@ -132,15 +137,10 @@ struct runtime {
     char kvm_binary[256]; /* a smaller build for KVM only, which starts faster; "": none */
     unsigned int vmm_major;
     unsigned int tb_mib;
+    char cpu[16]; /* node.cpu, set before set_accelerator */
     char kernel_path[256];
     char initrd_path[256];
 };
 
-/* Finds the VMM's binary and version (runs it once; blocks) and fills driver, vmm_version and
- * binary. */
-int qemu_detect(const char *name, struct runtime *rt, struct error *err) _must_check_;
-/* Sets accelerator, CPU model, and what depends on them. */
-void qemu_set_accelerator(struct runtime *rt, const char *accelerator, const char *reason);
-/* The program for an accelerator. */
-const char *qemu_binary(const struct runtime *rt, const char *accelerator);
-extern const struct runtime_ops qemu_ops;
+/* The driver that this build has. */
+extern const struct runtime_ops *const runtime_driver;
