@@ -2,6 +2,7 @@
 #
 #   make quickstart   as root: from a bare Debian to code running in a microVM
 #   make check        as root: the tests' packages, gates, unit tests, system tests
+#   make check-kvm    as root: the product under a real KVM, in an emulated machine (8 minutes)
 #   make bench        measurements, against floors and peers of the same run
 #   make campaign     long fuzzing and crash campaigns (ROUND=short is what CI runs)
 #   make install      PREFIX, DESTDIR; make uninstall keeps data unless PURGE=yes
@@ -28,6 +29,10 @@ quickstart:
 check:
 	@tools/check-all
 
+check-kvm: build
+	@tools/setup/packages build runtime test
+	@tests/kvm/run
+
 gates:
 	@tools/check
 
@@ -53,4 +58,4 @@ clean:
 help:
 	@sed -n '3,/^$$/s/^# \{0,3\}//p' Makefile
 
-.PHONY: all build quickstart check gates bench campaign install uninstall format clean help
+.PHONY: all build quickstart check check-kvm gates bench campaign install uninstall format clean help

@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from harness.installation import Installation  # noqa: E402
+from harness.installed import Installed  # noqa: E402
 
 
 def pytest_configure(config):
@@ -49,6 +50,9 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def installation():
+    if os.environ.get("SPACE_TEST_INSTALLED"):
+        yield Installed()
+        return
     made = Installation("spt", uid_first=1_200_000, volume_gib=6, node__warm_pools="base=3",
                         node__prepared_pool=2)
     made.prepare()

@@ -1,0 +1,233 @@
+"""What only a host with usable KVM, systemd and cgroup v2 shows: the probe, the units, the limits of the jail, an
+accelerator that goes away. Run by `make check-kvm` in its emulated host, as the machine's own installation."""
+
+import os
+import pathlib
+import subprocess
+import time
+
+import pytest
+
+from harness import machine, poll
+
+COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
+GROUPS = pathlib.Path("/sys/fs/cgroup")
+
+if not os.environ.get("SPACE_TEST_INSTALLED"):
+    pytest.skip("needs the host of make check-kvm", allow_module_level=True)
+
+
+def state(api, sandbox):
+    return api.sandbox(sandbox)["state"]
+
+
+def lines(api, session):
+    data = api.output(session) if session is None else api.expect(200, "GET", f"/v1/sessions/{session}/output").body
+    return data[:data.rfind(b"\n") + 1].decode().split()
+
+
+def counts_on(api, session):
+    """It counts on, not a line lost or twice."""
+    before = len(lines(api, session))
+    poll.until(lambda: len(lines(api, session)) > before + 5, 60, "it counts on")
+    found = lines(api, session)
+    return found == [str(i) for i in range(1, len(found) + 1)]
+
+
+def group_of(pid):
+    """The cgroup v2 directory of a process."""
+    (line,) = machine.read(f"/proc/{pid}/cgroup").decode().splitlines()
+    assert line.startswith("0::/")
+    return GROUPS / line[4:]
+
+
+def number(path):
+    return int(path.read_text(encoding="ascii"))
+
+
+def fields(path):
+    return dict(line.split() for line in path.read_text(encoding="ascii").splitlines())
+
+
+@pytest.fixture(scope="module")
+def box(installation):
+    """One that counts."""
+    sandbox = installation.api.create(name="counts")["id"]
+    _, session = installation.api.start(sandbox, COUNTER)
+    yield {"id": sandbox, "session": session["id"], "vmm": installation.vmm_of(sandbox)}
+    installation.api.delete(sandbox)
+
+
+class TestProbe:
+    def test_kvm_was_chosen_and_it_is_said(self, installation):
+        environment = installation.node_report()["environment"]
+        assert environment["accelerator"] == "kvm" and "booted" in environment["accelerator_reason"], environment
+        said = installation.cli("doctor", check=False).stdout
+        assert "AMD-V" in said and "kvm: a test guest booted under KVM" in said
+
+    def test_guests_run_on_it(self, installation, api, box):
+        assert "kvm" in machine.cmdline(box["vmm"])[machine.cmdline(box["vmm"]).index("-accel") + 1]
+        said = api.check_output(box["id"], "cat /sys/devices/system/clocksource/clocksource0/current_clocksource; "
+                                           "grep -c 'hypervisor' /proc/cpuinfo")
+        assert said.split() == ["kvm-clock", "1"]
+
+
+class TestUnits:
+    def test_vms_are_in_no_unit(self, installation, box):
+        assert group_of(box["vmm"]).parent == GROUPS / installation.name
+        for program in ("space-node", "space-api"):
+            group = group_of(installation.main_pid(program))
+            assert group.name == f"{program}.service"
+            assert machine.cgroup_procs(group) == [installation.main_pid(program)], "and nothing is in the daemons'"
+
+    @pytest.mark.parametrize("program", ["space-node", "space-api"])
+    def test_a_restart_loses_nothing(self, installation, api, box, program):
+        pid = installation.main_pid(program)
+        process, session = api.start(box["id"], "sleep 1; echo said; exit 3")
+        installation.systemctl("restart", program)
+        api.close()
+        installation.wait_ready()
+        assert installation.main_pid(program) != pid
+        assert (state(api, box["id"]), installation.vmm_of(box["id"])) == ("running", box["vmm"])
+        assert api.result(box["id"], process["id"])["exit_code"] == 3 and api.output(session["id"]) == b"said\n"
+        assert counts_on(api, box["session"])
+
+    def test_an_upgrade_loses_nothing(self, installation, api, box):
+        before = [installation.main_pid(p) for p in ("space-node", "space-api")]
+        installation.upgrade("space-node", "space-api", "space-vmm")
+        assert "started" in installation.cli("up").stdout
+        api.close()
+        after = [installation.main_pid(p) for p in ("space-node", "space-api")]
+        assert not set(before) & set(after)
+        assert (state(api, box["id"]), installation.vmm_of(box["id"])) == ("running", box["vmm"])
+        assert counts_on(api, box["session"])
+        assert installation.systemctl("is-active", "space-node", "space-api") == "active\nactive"
+
+
+class TestLimits:
+    """Of a VMM's cgroup, on v2. That more memory than memory.max ends the VM alone is in test_crash.py."""
+
+    def test_what_is_set(self, installation, box):
+        group = group_of(box["vmm"])
+        assert (group / "cpu.max").read_text(encoding="ascii") == "200000 100000\n", "a guest's one and one for the VMM"
+        assert number(group / "pids.max") == 256 and number(group / "memory.oom.group") == 1
+        assert number(group / "memory.swap.max") == 0
+        assert 512 << 20 < number(group / "memory.max") < 800 << 20
+        whole = number(GROUPS / installation.name / "memory.max")
+        assert 0 < whole < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") - (512 << 20), "the daemons have a reserve"
+
+    def test_the_guest_has_no_more_processor_than_its_quota(self, api, box):
+        group = group_of(box["vmm"])
+        (group / "cpu.max").write_text("20000 100000", encoding="ascii")
+        try:
+            throttled, used, since = int(fields(group / "cpu.stat")["nr_throttled"]), int(fields(group / "cpu.stat")["usage_usec"]), time.monotonic()
+            api.run(box["id"], "timeout 3 sh -c 'while :; do :; done'")
+            share = (int(fields(group / "cpu.stat")["usage_usec"]) - used) / 1e6 / (time.monotonic() - since)
+        finally:
+            (group / "cpu.max").write_text("200000 100000", encoding="ascii")
+        assert 0.1 < share < 0.3, share
+        assert int(fields(group / "cpu.stat")["nr_throttled"]) > throttled
+
+    def test_nothing_in_the_group_makes_more_processes(self, box):
+        """As a VMM that was taken over would try to."""
+        group = group_of(box["vmm"])
+        greedy = "import os, sys, time\n" \
+                 "open(sys.argv[1] + '/cgroup.procs', 'w').write('0')\n" \
+                 "made = []\n" \
+                 "try:\n" \
+                 "    while len(made) < 1000:\n" \
+                 "        made.append(os.fork())\n" \
+                 "        if made[-1] == 0:\n" \
+                 "            time.sleep(1000)\n" \
+                 "except BlockingIOError:\n" \
+                 "    pass\n" \
+                 "for pid in made:\n" \
+                 "    os.kill(pid, 9)\n" \
+                 "for pid in made:\n" \
+                 "    os.waitpid(pid, 0)\n" \
+                 "print(len(made))\n"
+        done = subprocess.run(["python3", "-c", greedy, str(group)], capture_output=True, text=True, check=True)
+        assert 200 < int(done.stdout) < 256, "the VMM has the rest"
+        assert int(fields(group / "pids.events")["max"]) >= 1
+
+    def test_a_vmm_of_more_memory_is_ended_by_the_kernel_alone(self, api, installation, box):
+        """Its own limit, as it is: a process in the group that takes what the guest does not."""
+        sandbox = api.create()["id"]
+        group = group_of(installation.vmm_of(sandbox))
+        eat = "import sys\nopen(sys.argv[1] + '/cgroup.procs', 'w').write('0')\nheld = b'x' * (1 << 30)\n"
+        done = subprocess.run(["python3", "-c", eat, str(group)], capture_output=True, check=False)
+        assert done.returncode == -9
+        poll.until(lambda: state(api, sandbox) == "error", 30, "memory.oom.group ends all of it")
+        assert api.sandbox(sandbox)["state_reason"]["code"] == "out_of_memory"
+        assert counts_on(api, box["session"])
+        api.delete(sandbox)
+        assert not group.exists()
+
+
+class TestDamage:
+    @pytest.mark.parametrize("name", ["memory", "state"])
+    def test_a_damaged_snapshot_is_refused_and_kept(self, api, installation, sandboxes, name):
+        sandbox = sandboxes()["id"]
+        _, session = api.start(sandbox, COUNTER)
+        api.post(f"/v1/sandboxes/{sandbox}/suspend", query={"wait": 60})
+        path = installation.data / "volume/sandboxes" / sandbox / "suspended" / name
+        good = path.read_bytes()
+        path.write_bytes(good[:len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1:])
+        refused = api.ask("POST", f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
+        assert refused.status == 500 and "damaged" in refused.json["error"]["message"], refused
+        assert state(api, sandbox) == "suspended"
+        path.write_bytes(good)
+        api.post(f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
+        assert counts_on(api, session["id"])
+
+
+class TestAccelerator:
+    @pytest.fixture
+    def without_kvm(self, installation):
+        """The device is gone, as after an update of the host that lost its module."""
+        def restart():
+            installation.systemctl("restart", "space-node")
+            installation.wait_ready()
+        os.rename("/dev/kvm", "/dev/kvm.away")
+        try:
+            yield restart
+        finally:
+            os.rename("/dev/kvm.away", "/dev/kvm")
+            restart()
+
+    def test_a_snapshot_of_the_other_accelerator_is_refused_and_kept(self, installation, api, box, sandboxes, without_kvm):
+        sandbox = sandboxes()["id"]
+        _, session = api.start(sandbox, COUNTER)
+        api.post(f"/v1/sandboxes/{sandbox}/suspend", query={"wait": 60})
+        without_kvm()
+        environment = installation.node_report()["environment"]
+        assert environment["accelerator"] == "tcg" and "/dev/kvm cannot be opened" in environment["accelerator_reason"]
+        answer = api.ask("POST", f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
+        error = answer.json["error"] if answer.status >= 400 else answer.json["operation"]["error"]
+        assert (error["code"], error["details"]["state"]) == ("failed_precondition", "environment"), answer
+        assert "accelerator" in error["message"] and "kvm" in error["message"] and "tcg" in error["message"]
+        assert state(api, sandbox) == "suspended"
+        # What runs, runs on: its VMM has the device open.
+        assert installation.vmm_of(box["id"]) == box["vmm"] and counts_on(api, box["session"])
+        os.rename("/dev/kvm.away", "/dev/kvm")
+        try:
+            installation.systemctl("restart", "space-node")
+            installation.wait_ready()
+            api.post(f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
+            assert counts_on(api, session["id"])
+        finally:
+            os.rename("/dev/kvm", "/dev/kvm.away")  # the fixture's way back
+
+
+class TestEnd:
+    @pytest.mark.last
+    def test_down_leaves_nothing(self, installation):
+        api = installation.api
+        for item in api.get("/v1/sandboxes", query={"limit": 1000})["items"]:
+            api.delete(item["id"])
+        assert not list((installation.data / "volume/sandboxes").iterdir())
+        api.close()
+        installation.down()
+        assert subprocess.run(["systemctl", "is-active", "space-node", "space-api"], capture_output=True, text=True,
+                              check=False).stdout == "inactive\ninactive\n"
+        poll.until(lambda: not installation.leaks(), 10, "everything is gone")
