@@ -37,6 +37,7 @@ gates:
 	@tools/check
 
 bench:
+	@echo 'bench: installs what is missing of the Debian packages in tools/packages (build, runtime, test; runc and runsc are peers)'
 	@tools/setup/packages build runtime test
 	@bench/run
 

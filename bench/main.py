@@ -116,12 +116,13 @@ class Bench:
 
     # ---- interleaved latencies ----
     def latencies(self, bundle):
-        names = ("create_warm", "run_warm", "create_cold", "run_cold", "run_inside", "pause", "wake", "suspend", "resume", *peers.available())
-        samples = {name: [] for name in names}
+        names = ("create_warm", "run_warm", "create_cold", "run_cold", "run_inside", "pause", "wake", "suspend", "resume")
+        bundle.write_config(["/bin/true"])
+        runtimes = peers.available(bundle, self.say)
+        samples = {name: [] for name in (*names, *runtimes)}
         floors = []
         connection = self.connect()
         self.delete(connection, self.create(connection, memory_mib=COLD_MIB)[1])
-        bundle.write_config(["/bin/true"])
         for index in range(self.options.rounds):
             self.say(f"round {index + 1} of {self.options.rounds}")
             waiting = self.floor()
@@ -148,7 +149,7 @@ class Bench:
             samples["run_cold"].append(self.run_true(connection, memory_mib=COLD_MIB))
             self.made.wait_warm()
             floors.append(self.finish_floor(*waiting))
-            for name, command in peers.available().items():
+            for name, command in runtimes.items():
                 samples[name].append(bundle.time_run(*command))
         connection.close()
         self.latency_rows(samples, floors)

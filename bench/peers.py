@@ -54,5 +54,15 @@ RUNTIMES = {
 }
 
 
-def available():
-    return {name: command for name, command in RUNTIMES.items() if shutil.which(command[0])}
+def available(bundle, say):
+    """Those that are installed and run a command here; of the others it is said why not."""
+    found = {}
+    for name, command in RUNTIMES.items():
+        try:
+            if shutil.which(command[0]) is None:
+                raise RuntimeError("it is not installed")
+            bundle.time_run(*command)
+            found[name] = command
+        except (OSError, RuntimeError) as why:
+            say(f"without the peer {name}: {' '.join(str(why).split())}")
+    return found

@@ -43,9 +43,15 @@ def test_another_prefix_than_the_configured_one_is_refused_with_the_remedy(build
     assert f"make install BUILD={build} PREFIX=/opt/elsewhere" in done.stderr
 
 
+def run_uninstall(**variables):
+    return subprocess.run([ROOT / "tools/uninstall"], capture_output=True, text=True, check=False, env={
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **{name: str(value) for name, value in variables.items()}})
+
+
 def uninstall(**variables):
-    return subprocess.run([ROOT / "tools/uninstall"], capture_output=True, text=True, check=True, env={
-        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **{name: str(value) for name, value in variables.items()}}).stdout
+    done = run_uninstall(**variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture
@@ -78,6 +84,62 @@ def test_uninstall_takes_its_own_files_and_no_others(staged):
     assert not (staged / "opt/space-test/share/space").exists()
 
 
+@pytest.fixture
+def two(staged):
+    """Programs of a prefix, the data of an installation, and what starts a daemon of a prefix."""
+    top = WORK / "uninstall-two"
+    machine.output("rm", "-rf", str(top))
+    top.mkdir(parents=True)
+    prefix = top / "usr"
+    machine.output("cp", "-a", str(staged / "opt/space-test"), str(prefix))
+    manifest = prefix / "share/space/manifest"
+    manifest.write_text(manifest.read_text(encoding="ascii").replace("/opt/space-test/", f"{prefix}/"), encoding="ascii")
+    (top / "data").mkdir()
+    config = top / "second.conf"
+    config.write_text(f"installation = spu2\nadmin_key_file = {top}/key\n" +
+                      "".join(f"{name}_dir = {top}/{name}\n" for name in ("data", "run", "log")), encoding="ascii")
+    started = []
+
+    def start(below, settings):
+        program = below / "libexec/space/space-node"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        machine.output("cp", "/bin/dash", str(program))
+        started.append(subprocess.Popen([program, "-c", "echo up; read x", "space-node", "--config", str(settings)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        started[-1].stdout.readline()
+
+    yield top, prefix, config, start
+    for child in started:
+        child.kill()
+        child.wait()
+    machine.output("rm", "-rf", str(top))
+
+
+def test_uninstall_does_not_take_the_programs_of_another_installation(two):
+    top, prefix, _, start = two
+    start(prefix, top / "other.conf")
+    done = run_uninstall(PREFIX=prefix)
+    assert done.returncode != 0 and f"{top}/other.conf" in done.stderr and "space down --config" in done.stderr
+    assert (prefix / "share/space/one.txt").exists()
+
+
+def test_a_second_installation_is_removed_alone(two):
+    top, prefix, config, start = two
+    start(prefix, top / "other.conf")
+    said = uninstall(PREFIX=prefix, CONFIG=config, PURGE="yes")
+    assert f"kept: the programs below {prefix}, which {top}/other.conf uses" in said
+    assert (prefix / "share/space/one.txt").exists() and not config.exists() and not (top / "data").exists()
+
+
+def test_another_prefix_is_removed_without_the_installation(two):
+    top, prefix, config, start = two
+    start(top / "elsewhere", config)
+    done = run_uninstall(PREFIX=prefix, CONFIG=config, PURGE="yes")
+    assert done.returncode == 0 and f"run from {top}/elsewhere" in done.stderr
+    assert config.exists() and (top / "data").exists()
+    assert not prefix.exists(), "no empty directories"
+
+
 def test_uninstall_keeps_data_unless_purged(staged):
     top = WORK / "uninstall"
     machine.output("rm", "-rf", str(top))
@@ -102,6 +164,8 @@ def test_uninstall_keeps_data_unless_purged(staged):
         assert all((path / "precious").exists() for path in data.values()) and key.exists() and config.exists()
 
         uninstall(PREFIX=prefix, CONFIG=config, PURGE="yes")
+        again = run_uninstall(PREFIX=prefix, CONFIG=config, PURGE="yes")
+        assert again.returncode != 0 and f"there is no {config}" in again.stderr, "not the default's directories"
         assert not any(path.exists() for path in (*data.values(), key, config))
     finally:
         machine.output("rm", "-rf", str(top))
