@@ -23,12 +23,87 @@ static int64_t or_template(int64_t asked, const json_t *template, const char *ke
     return asked != 0 ? asked : (int64_t)json_integer_value(json_object_get(template, key));
 }
 
+/* Names of a JSON array that the record has not yet. */
+static int add_names(struct sandbox *s, const char *more, struct error *err)
+{
+    _cleanup_json_ json_t *names = json_loads(s->env_names, 0, NULL);
+    _cleanup_json_ json_t *added = json_loads(more, 0, NULL);
+    char *text;
+    json_t *name;
+    size_t i;
+
+    json_array_foreach(added, i, name) {
+        bool has = false;
+        json_t *known;
+        size_t k;
+
+        json_array_foreach(names, k, known) {
+            has = has || json_equal(known, name);
+        }
+        if (!has) {
+            (void)json_array_append(names, name);
+        }
+    }
+    text = names == NULL ? NULL : json_dumps(names, JSON_COMPACT);
+    if (text == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    free(s->env_names);
+    s->env_names = text;
+    return 0;
+}
+
+/* One with memory goes on in it. */
+static int check_fixed(const struct create_spec *spec, const json_t *template, struct error *err)
+{
+    const struct {
+        const char *field;
+        int64_t asked;
+    } sizes[] = {
+        {"vcpus", spec->vcpus}, {"memory_mib", spec->memory_mib}, {"disk_mib", spec->disk_mib}};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        int64_t has = (int64_t)json_integer_value(json_object_get(template, sizes[i].field));
+
+        if (sizes[i].asked != 0 && sizes[i].asked != has) {
+            return error_set_code(err, ERROR_INVALID_REQUEST, sizes[i].field,
+                                  "%s must be %" PRId64 ": sandboxes of template %s go on in its "
+                                  "memory",
+                                  sizes[i].field, has, spec->template_name);
+        }
+    }
+    return 0;
+}
+
+/* That very version, and the variables that its sandboxes begin with. */
+static int take_made(const struct create_spec *spec,
+                     const json_t *template,
+                     struct sandbox *s,
+                     struct error *err)
+{
+    _cleanup_free_ char *names =
+        json_dumps(json_object_get(template, "env_names"), JSON_COMPACT | JSON_ENCODE_ANY);
+    int r =
+        json_is_true(json_object_get(template, "memory")) ? check_fixed(spec, template, err) : 0;
+
+    (void)snprintf(s->template_version, sizeof(s->template_version), "%s",
+                   json_string_value(json_object_get(template, "version")));
+    if (r < 0) {
+        return r;
+    }
+    return names == NULL ? error_set(err, ENOMEM, "no memory") : add_names(s, names, err);
+}
+
 static int choose_sizes(struct request *rq,
                         const struct create_spec *spec,
                         struct sandbox *s,
                         struct error *err)
 {
-    const json_t *template = node_link_find_template(rq->api->node, spec->template_name);
+    const json_t *version =
+        node_link_find_version(rq->api->node, spec->template_name, spec->template_version);
+    /* One that is not known yet: the node knows. */
+    const json_t *template =
+        version != NULL ? version : node_link_find_template(rq->api->node, spec->template_name);
     int64_t least = (int64_t)json_integer_value(json_object_get(template, "disk_mib"));
 
     if (template == NULL) {
@@ -38,13 +113,14 @@ static int choose_sizes(struct request *rq,
     s->vcpus = or_template(spec->vcpus, template, "vcpus");
     s->memory_mib = or_template(spec->memory_mib, template, "memory_mib");
     s->disk_mib = or_template(spec->disk_mib, template, "disk_mib");
-    /* An older version may have had another disk; the node knows. */
-    if (spec->template_version[0] == '\0' && s->disk_mib < least) {
+    if (version != NULL && s->disk_mib < least) {
         return error_set_code(err, ERROR_INVALID_REQUEST, "disk_mib",
                               "disk_mib must be at least the template's %" PRId64 ", got %" PRId64,
                               least, s->disk_mib);
     }
-    return 0;
+    return version != NULL && json_is_string(json_object_get(version, "checkpoint_id"))
+               ? take_made(spec, version, s, err)
+               : 0;
 }
 
 static int over_quota(struct error *err, const char *limit, uint64_t quota)
@@ -92,36 +168,6 @@ static int check_name(struct request *rq, const char *name, char other[ID_SIZE],
                               name, other);
     }
     return r;
-}
-
-/* Names of a JSON array that the record has not yet. */
-static int add_names(struct sandbox *s, const char *more, struct error *err)
-{
-    _cleanup_json_ json_t *names = json_loads(s->env_names, 0, NULL);
-    _cleanup_json_ json_t *added = json_loads(more, 0, NULL);
-    char *text;
-    json_t *name;
-    size_t i;
-
-    json_array_foreach(added, i, name) {
-        bool has = false;
-        json_t *known;
-        size_t k;
-
-        json_array_foreach(names, k, known) {
-            has = has || json_equal(known, name);
-        }
-        if (!has) {
-            (void)json_array_append(names, name);
-        }
-    }
-    text = names == NULL ? NULL : json_dumps(names, JSON_COMPACT);
-    if (text == NULL) {
-        return error_set(err, ENOMEM, "no memory");
-    }
-    free(s->env_names);
-    s->env_names = text;
-    return 0;
 }
 
 /* It stands in for template and sizes; its variables are the sandbox's too. */

@@ -26,6 +26,8 @@ struct create_spec {
 void create_spec_read_any(struct json_fields *f, struct create_spec *ret_spec);
 /* Reads the fields of a create; the caller finishes f. Failures stick in f. */
 void create_spec_read(struct json_fields *f, struct create_spec *ret_spec);
+/* NAME or NAME@VERSION: whether it is one; fills template_name and template_version. */
+bool create_read_template(const char *text, struct create_spec *spec) _must_check_;
 /* A `lifecycle` object, merged into *rules. Returns whether it had timeout_seconds. */
 bool create_read_lifecycle(struct json_fields *f, struct lifecycle_rules *rules);
 /* What a sandbox has that says nothing. */

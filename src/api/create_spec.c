@@ -28,8 +28,7 @@ bool create_name_is_valid(const char *name)
     return n > 0 && n < SANDBOX_NAME_SIZE && strspn(name, LOWER DIGITS "-") == n;
 }
 
-/* NAME or NAME@VERSION. */
-static bool read_template(const char *text, struct create_spec *spec)
+bool create_read_template(const char *text, struct create_spec *spec)
 {
     struct span all = span_of_str(text);
     size_t at = span_find(all, 0, '@');
@@ -180,7 +179,7 @@ static void read_own(struct json_fields *f, struct create_spec *spec)
 static void read_spec(struct json_fields *f, struct create_spec *ret_spec)
 {
     const char *template_name = json_fields_string(f, "template", 1, 128, NULL);
-    if (template_name != NULL && !read_template(template_name, ret_spec)) {
+    if (template_name != NULL && !create_read_template(template_name, ret_spec)) {
         json_fields_fail(f, "template",
                          "must be the name of a template, or NAME@VERSION, got %.80s",
                          template_name);

@@ -743,10 +743,11 @@ static void on_request(void *ctx, struct http_exchange *exchange)
                           "admitted", 1, "memory", "total_mib", 4096));
     } else if (strcmp(path, "/n1/templates") == 0) {
         respond(exchange, 200,
-                json_pack("{s:[{s:s, s:s, s:i, s:i, s:i, s:s, s:s}]}", "items", "name", "base",
-                          "version", "tm00000000000000000a", "vcpus", 1, "memory_mib", 512,
-                          "disk_mib", 4096, "user", "user", "created_at",
-                          "2026-01-01T00:00:00.000Z"));
+                json_pack("{s:[{s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:b, s:b, s:n, s:[]}]}", "items",
+                          "name", "base", "version", "tm00000000000000000a", "vcpus", 1,
+                          "memory_mib", 512, "disk_mib", 4096, "user", "user", "created_at",
+                          "2026-01-01T00:00:00.000Z", "current", 1, "memory", 0, "checkpoint_id",
+                          "env_names"));
     } else if (strcmp(path, "/n1/events") == 0) {
         serve_feed(later);
     } else if (strncmp(path, PREFIX, sizeof(PREFIX) - 1) == 0 &&

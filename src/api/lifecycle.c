@@ -55,7 +55,8 @@ static bool is_change(const struct job *job)
 
 static bool is_late(const struct job *job)
 {
-    return (job->kind == JOB_CREATE || is_change(job) || job_is_capture(job)) &&
+    return (job->kind == JOB_CREATE || job->kind == JOB_TEMPLATE || is_change(job) ||
+            job_is_capture(job)) &&
            !fork_is_waiting(job) && clock_monotonic_ms() >= job->give_up_ms;
 }
 
@@ -63,6 +64,8 @@ static void give_up(struct job *job)
 {
     if (job->kind == JOB_CREATE) {
         job_give_up_create(job);
+    } else if (job->kind == JOB_TEMPLATE) {
+        job_give_up_template(job);
     } else if (job_is_capture(job)) {
         job_give_up_capture(job);
     } else {
@@ -311,6 +314,10 @@ static void on_job_done(void *arg, struct http_call *call, const struct error *e
         job_on_change_done(job, call);
     } else if (job_is_capture(job)) {
         job_on_capture_done(job, call);
+    } else if (job->kind == JOB_TEMPLATE) {
+        job_on_template_done(job, call);
+    } else if (job->kind == JOB_UNMAKE) {
+        job_on_unmake_done(job, call);
     } else if (http_call_status(call) != 200) {
         log_warning("delete", "sandbox=%s status=%d", job->sandbox_id, http_call_status(call));
         job_park(job);
@@ -390,6 +397,26 @@ static void send_capture(struct job *job)
     start_call(job, &request);
 }
 
+static void send_template(struct job *job)
+{
+    _cleanup_free_ char *body = job_template_body(job);
+    char target[64];
+    struct http_call_request request = {
+        .method = "POST", .target = "/n1/templates/remove", .timeout_ms = CHANGE_CALL_MS};
+
+    if (body == NULL) {
+        job_park(job);
+        return;
+    }
+    if (job->kind == JOB_TEMPLATE) {
+        request.method = "PUT";
+        request.target = target;
+        (void)snprintf(target, sizeof(target), "/n1/templates/%s", job->sandbox_id);
+    }
+    request.body = span_of_str(body);
+    start_call(job, &request);
+}
+
 void job_send(struct job *job, const char *body)
 {
     _cleanup_free_ char *kept = NULL;
@@ -398,6 +425,10 @@ void job_send(struct job *job, const char *body)
 
     if (job->is_over) {
         job_end(job);
+        return;
+    }
+    if (job->kind == JOB_TEMPLATE || job->kind == JOB_UNMAKE) {
+        send_template(job);
         return;
     }
     if (fork_is_waiting(job)) {
@@ -620,6 +651,9 @@ static int load_operation(void *arg, const struct operation *o)
     enum job_kind kind = JOB_CREATE;
     struct job *job;
 
+    if (strcmp(o->kind, "template") == 0) {
+        return lifecycle_load_template(api, o);
+    }
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (kinds[i] != NULL && strcmp(kinds[i], o->kind) == 0) {
             kind = (enum job_kind)i;

@@ -91,6 +91,18 @@ int lifecycle_capture(struct api *api,
 /* One that is `deleting` in the store is removed at the node, and then its record. */
 void lifecycle_drop_checkpoint(struct api *api, const char *checkpoint_id);
 
+struct template_order {
+    const char *name;
+    const char *version;
+    const char *checkpoint_id;
+    const char *operation_id;
+    const char *key_id;
+};
+
+/* A template of a checkpoint, with a new operation; begun at once. */
+int lifecycle_make_template(struct api *api, const struct template_order *order, struct error *err)
+    _must_check_;
+
 /* What the last job of a sandbox leaves it as, and the operation of a change. */
 enum lifecycle_end {
     LIFECYCLE_END_OTHER, /* no job, or another one */

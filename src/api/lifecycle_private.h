@@ -22,8 +22,10 @@ enum job_kind {
     JOB_WAKE,
     JOB_CHECKPOINT,
     JOB_ROLLBACK,
-    JOB_FORK, /* until its checkpoint is made; then its children's creates go on */
-    JOB_DROP, /* of a checkpoint, whose id is in sandbox_id */
+    JOB_FORK,     /* until its checkpoint is made; then its children's creates go on */
+    JOB_DROP,     /* of a checkpoint, whose id is in sandbox_id */
+    JOB_TEMPLATE, /* makes one; its version is in sandbox_id */
+    JOB_UNMAKE,   /* one that nobody waits for any more */
 };
 
 struct job {
@@ -35,6 +37,7 @@ struct job {
     char operation_id[ID_SIZE]; /* "" for none */
     char checkpoint_id[ID_SIZE];
     char fork_id[ID_SIZE]; /* of a create: the operation of the fork that it is a child of, or "" */
+    char template_name[SANDBOX_NAME_SIZE];
     struct http_call *call; /* NULL: parked, or waiting */
     struct loop_timer *timer;
     int64_t delay_ms;
@@ -114,6 +117,14 @@ void fork_tell(struct api *api, const char *operation_id);
 bool fork_is_waiting(const struct job *job);
 /* After a start: what of it has yet to end. */
 int fork_load(struct api *api, const struct operation *o) _must_check_;
+
+/* lifecycle_template.c */
+void job_on_template_done(struct job *job, struct http_call *call);
+void job_on_unmake_done(struct job *job, struct http_call *call);
+void job_give_up_template(struct job *job);
+/* Free it; NULL without memory. */
+char *job_template_body(const struct job *job);
+int lifecycle_load_template(struct api *api, const struct operation *o) _must_check_;
 
 #define JOB_CREATE_TIMEOUT_MS 600000
 #define JOB_CHANGE_TIMEOUT_MS 300000

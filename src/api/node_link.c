@@ -38,7 +38,9 @@ struct node_link {
     json_t *waiting_for; /* what the node itself said */
     json_t *templates;
     int64_t templates_at;
-    struct list waiters; /* requests, by wait_link */
+    unsigned int templates_changes; /* that we know of */
+    unsigned int templates_asked;   /* what that was when the call in the background began */
+    struct list waiters;            /* requests, by wait_link */
 };
 
 static const char *const state_names[] = {
@@ -123,7 +125,7 @@ static void on_templates(void *arg, struct http_call *call, const struct error *
     struct node_link *link = arg;
 
     link->templates_call = NULL;
-    if (err == NULL) {
+    if (err == NULL && link->templates_asked == link->templates_changes) {
         take_templates(link, call);
     }
 }
@@ -133,6 +135,7 @@ static void ask_templates(struct node_link *link)
     static const struct http_call_callbacks callbacks = {.on_done = on_templates};
 
     if (link->templates_call == NULL) {
+        link->templates_asked = link->templates_changes;
         link->templates_call = start_call(link, "/n1/templates", ASK_TIMEOUT_MS, &callbacks);
     }
 }
@@ -142,7 +145,26 @@ const json_t *node_link_templates(const struct node_link *link)
     return link->templates;
 }
 
+void node_link_forget_templates(struct node_link *link)
+{
+    link->templates_changes++;
+    json_decref(link->templates);
+    link->templates = NULL;
+}
+
 const json_t *node_link_find_template(struct node_link *link, const char *name)
+{
+    return node_link_find_version(link, name, "");
+}
+
+static bool has_text(const json_t *item, const char *key, const char *want)
+{
+    const char *have = json_string_value(json_object_get(item, key));
+
+    return have != NULL && strcmp(have, want) == 0;
+}
+
+const json_t *node_link_find_version(struct node_link *link, const char *name, const char *version)
 {
     size_t index;
     json_t *item;
@@ -151,9 +173,9 @@ const json_t *node_link_find_template(struct node_link *link, const char *name)
         ask_templates(link);
     }
     json_array_foreach(link->templates, index, item) {
-        const char *have = json_string_value(json_object_get(item, "name"));
-
-        if (have != NULL && strcmp(have, name) == 0) {
+        if (has_text(item, "name", name) &&
+            (version[0] == '\0' ? json_is_true(json_object_get(item, "current"))
+                                : has_text(item, "version", version))) {
             return item;
         }
     }
@@ -165,6 +187,7 @@ struct refresh {
     struct node_link *link;
     struct http_call *call;
     request_fn fn;
+    unsigned int changes; /* link->templates_changes, when it began */
 };
 
 static void refresh_gone(void *arg)
@@ -178,8 +201,10 @@ static void refresh_gone(void *arg)
 static void refresh_done(void *arg, struct http_call *call, const struct error *err)
 {
     struct refresh *refresh = arg;
+    struct node_link *link = refresh->link;
     struct request *rq = refresh->rq;
     request_fn fn = refresh->fn;
+    bool is_old = refresh->changes != link->templates_changes;
 
     if (err == NULL) {
         take_templates(refresh->link, call);
@@ -191,6 +216,10 @@ static void refresh_done(void *arg, struct http_call *call, const struct error *
         return;
     }
     fn(rq);
+    if (is_old) { /* good enough for a request that came before the change */
+        json_decref(link->templates);
+        link->templates = NULL;
+    }
 }
 
 void node_link_refresh_templates(struct request *rq, request_fn fn)
@@ -205,7 +234,7 @@ void node_link_refresh_templates(struct request *rq, request_fn fn)
 
     (void)error_set(&err, ENOMEM, "no memory");
     if (refresh != NULL) {
-        *refresh = (struct refresh){rq, rq->api->node, NULL, fn};
+        *refresh = (struct refresh){rq, rq->api->node, NULL, fn, rq->api->node->templates_changes};
         refresh->call = http_client_start(rq->api->client, &request, &callbacks, refresh, &err);
     }
     if (refresh == NULL || refresh->call == NULL) {

@@ -27,9 +27,14 @@ json_t *node_link_waiting_for(const struct node_link *link);
 /* Runs fn(rq) now or when the node is ready; answers 503 when that takes longer than the request
  * may wait. */
 void node_link_need(struct request *rq, request_fn fn);
-/* The current templates as the node told them last (borrowed array, NULL before). */
+/* All versions of templates as the node told them last, of each name the current one first
+ * (borrowed array, NULL before). */
 const json_t *node_link_templates(const struct node_link *link);
-/* The template with this name (borrowed), or NULL. */
+/* The current version with this name (borrowed), or NULL. */
 const json_t *node_link_find_template(struct node_link *link, const char *name);
+/* The same of a version of it; "" is the current one. */
+const json_t *node_link_find_version(struct node_link *link, const char *name, const char *version);
+/* They have changed: whoever needs them asks anew. */
+void node_link_forget_templates(struct node_link *link);
 /* Asks the node for its templates anew, then runs fn(rq). Fails the request if that fails. */
 void node_link_refresh_templates(struct request *rq, request_fn fn);

@@ -92,6 +92,8 @@ void operation_fail(struct request *rq, const struct operation *o)
         details = json_object();
     }
     (void)json_object_set_new(details, "operation_id", json_string(o->id));
-    (void)json_object_set_new(details, "sandbox_id", json_string(o->sandbox_id));
+    if (o->sandbox_id[0] != '\0') {
+        (void)json_object_set_new(details, "sandbox_id", json_string(o->sandbox_id));
+    }
     request_fail_more(rq, &err, details);
 }

@@ -73,10 +73,11 @@ json_t *operation_json(const struct operation *o)
 {
     json_t *result = o->result == NULL ? json_object() : stored_json(o->result);
 
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "id", o->id, "kind", o->kind,
-                     "sandbox_id", o->sandbox_id, "state", operation_state_name(o->state),
-                     "created_at", time_json(o->created_at), "finished_at",
-                     time_json(o->finished_at), "error", stored_json(o->error), "result", result);
+    return json_pack("{s:s, s:s, s:o, s:s, s:o, s:o, s:o, s:o}", "id", o->id, "kind", o->kind,
+                     "sandbox_id", text_json(o->sandbox_id), "state",
+                     operation_state_name(o->state), "created_at", time_json(o->created_at),
+                     "finished_at", time_json(o->finished_at), "error", stored_json(o->error),
+                     "result", result);
 }
 
 json_t *checkpoint_json(const struct checkpoint *c)

@@ -27,7 +27,7 @@ struct route;
 
 #define REQUEST_ID_SIZE    65
 #define REQUEST_PARAMS     2
-#define REQUEST_PARAM_SIZE 80
+#define REQUEST_PARAM_SIZE 96
 
 typedef void (*request_fn)(struct request *rq);
 typedef void (*request_gone_fn)(void *arg);

@@ -223,8 +223,11 @@ void route_checkpoint_delete(struct request *rq)
     }
     r = store_checkpoint_is_used(rq->api->store, c.id, &err);
     if (r > 0) {
-        r = error_set_code(&err, ERROR_CONFLICT, NULL,
-                           "a sandbox is being made from, or rolled back to, checkpoint %s", c.id);
+        r = error_set_code(
+            &err, ERROR_CONFLICT, NULL,
+            "a sandbox or a template is being made from, or a sandbox rolled back to, "
+            "checkpoint %s",
+            c.id);
     }
     if (r == 0) {
         r = store_checkpoint_set_deleting(rq->api->store, c.id, &err);

@@ -74,6 +74,8 @@ void route_port_tcp(struct request *rq);
 /* route_templates.c */
 void route_template_list(struct request *rq);
 void route_template_get(struct request *rq);
+void route_template_create(struct request *rq);
+void route_template_delete(struct request *rq);
 /* route_keys.c */
 void route_key_list(struct request *rq);
 void route_key_create(struct request *rq);
@@ -98,8 +100,10 @@ void route_openapi(struct request *rq);
 #define PROCESS_FIELDS                                                                             \
     "id pid argv cwd user tty state exit_code signal timed_out out_of_memory "                     \
     "session_id started_at exited_at"
-#define TEMPLATE_FIELDS "name version vcpus memory_mib disk_mib user created_at"
-#define KEY_FIELDS      "id name role created_at expires_at"
+#define TEMPLATE_FIELDS                                                                            \
+    "name version vcpus memory_mib disk_mib user created_at memory checkpoint_id env_names "       \
+    "current"
+#define KEY_FIELDS "id name role created_at expires_at"
 #define NODE_FIELDS                                                                                \
     "name state connected drain_requested_at drained_at sandboxes version vcpus memory disk "      \
     "problems"

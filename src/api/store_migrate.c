@@ -120,6 +120,7 @@ static const struct store_migration migrations_table[] = {
         "  ended INTEGER NOT NULL DEFAULT 0,"
         "  error TEXT,"
         "  PRIMARY KEY (operation_id, position)) WITHOUT ROWID;"},
+    {8, "ALTER TABLE operations ADD COLUMN template TEXT;"},
 };
 
 const struct store_migration *store_migrations(size_t *ret_count)

@@ -14,12 +14,16 @@ enum operation_state {
     OPERATION_STATE_COUNT,
 };
 
+#define OPERATION_TEMPLATE_SIZE 96
+
 struct operation {
     int64_t seq;
     char id[ID_SIZE];
-    char kind[16]; /* create, delete, pause, suspend, wake, checkpoint, rollback, fork */
-    char sandbox_id[ID_SIZE];
-    char checkpoint_id[ID_SIZE]; /* "": none */
+    char kind[16];            /* create, delete, pause, suspend, wake, checkpoint, rollback, fork,
+                                 template */
+    char sandbox_id[ID_SIZE]; /* "": none */
+    char checkpoint_id[ID_SIZE];                 /* "": none */
+    char template_made[OPERATION_TEMPLATE_SIZE]; /* NAME@VERSION; "": none */
     char key_id[ID_SIZE];
     enum operation_state state;
     int64_t created_at;

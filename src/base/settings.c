@@ -130,6 +130,8 @@ static const struct setting settings_table[] = {
      "NAME=COUNT pairs with commas, for example base=8,python=2. NAME=0 turns one off."},
     {"node.bases_per_template", SETTING_NUMBER, NUMBER_FIELD(node_bases_per_template), 1, 64, "8",
      NULL, "Base snapshots (one per vCPU and memory size) kept per template."},
+    {"node.template_versions", SETTING_NUMBER, NUMBER_FIELD(node_template_versions), 0, 10000,
+     "256", NULL, "Most versions of templates made from checkpoints. 0: none can be made."},
     {"node.tcg_tb_mib", SETTING_NUMBER, NUMBER_FIELD(node_tcg_tb_mib), 16, 1024, "64", NULL,
      "Translation buffer of an emulated sandbox. Below 64 Python slows down."},
     {"node.spool_bytes", SETTING_NUMBER, NUMBER_FIELD(node_spool_bytes), 65536, 1099511627776,

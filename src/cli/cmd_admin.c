@@ -1,4 +1,4 @@
-/* `space templates`, `space keys`. */
+/* `space keys`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -30,62 +30,6 @@ struct owner {
     gid_t gid;
     char name[64];
 };
-
-static int print_templates(const struct cli *cli, const json_t *items)
-{
-    static const char *const heads[] = {"NAME", "VERSION", "CPUS",   "MEMORY",
-                                        "DISK", "USER",    "CREATED"};
-    _cleanup_table_ struct table *table = table_new(heads, sizeof(heads) / sizeof(heads[0]));
-    const json_t *row;
-    size_t i;
-
-    if (table == NULL) {
-        return EXIT_STATUS_REFUSED;
-    }
-    json_array_foreach(items, i, row) {
-        char memory[TEXT_SHORT_SIZE];
-        char disk[TEXT_SHORT_SIZE];
-
-        text_format_mib((uint64_t)api_number(row, "memory_mib"), memory);
-        text_format_mib((uint64_t)api_number(row, "disk_mib"), disk);
-        table_put(table, api_text(row, "name"));
-        table_put(table, api_text(row, "version"));
-        table_printf(table, "%" PRId64, api_number(row, "vcpus"));
-        table_put(table, memory);
-        table_put(table, disk);
-        table_put(table, api_text(row, "user"));
-        table_printf(table, "%.10s", api_text(row, "created_at"));
-    }
-    return cli_print_table(cli, table);
-}
-
-int cmd_templates(struct cli *cli, const struct args *args)
-{
-    const char *name = args_word(args, 0);
-    _cleanup_buf_ struct buf path = buf_make(REST_REQUEST_SIZE);
-    _cleanup_json_ json_t *answer = NULL;
-    _cleanup_json_ json_t *items = NULL;
-    struct error err = {0};
-    int r;
-
-    buf_put_str(&path, "/v1/templates");
-    if (name != NULL) {
-        rest_put_segment(&path, name);
-    }
-    if (cli_connect(cli, &err) < 0) {
-        return cli_fail(cli, &err);
-    }
-    r = name != NULL ? api_get(cli, buf_str(&path), &answer, &err)
-                     : api_list(cli, buf_str(&path), 0, &answer, &err);
-    if (r < 0) {
-        return cli_fail(cli, &err);
-    }
-    if (cli->json) {
-        return cli_print_json(answer);
-    }
-    items = name != NULL ? json_pack("[O]", answer) : json_incref(json_object_get(answer, "items"));
-    return print_templates(cli, items);
-}
 
 static int list_keys(struct cli *cli)
 {

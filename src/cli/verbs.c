@@ -105,6 +105,13 @@ static const struct option_spec fork_options[] = {
     OPTIONS_END,
 };
 
+static const struct option_spec templates_options[] = {
+    {"checkpoint", 0, "CHECKPOINT", "of create: what the template is made of"},
+    OPTION_YES,
+    OPTION_JSON,
+    OPTIONS_END,
+};
+
 static const struct option_spec checkpoint_options[] = {
     {"name", 'n', "NAME", "of create: a word of yours for it"},
     {"disk-only", 0, NULL, "of create: without memory; sandboxes made from it boot"},
@@ -377,9 +384,19 @@ const struct verb cli_verbs[] = {
      "space forward build-42 8000\nspace forward build-42 9000:80 0:5432\n", forward_options, 2,
      1000000, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX, cmd_forward},
 
-    {"templates", VERB_GROUP_ADMIN, "[NAME]", "templates that sandboxes can be made from", "",
-     "space templates\n", json_options, 0, 1, VERB_COMMAND_NONE, VERB_WORDS_TEMPLATE,
-     cmd_templates},
+    {"templates", VERB_GROUP_ADMIN,
+     "[NAME | ls [NAME] | create NAME --checkpoint CHECKPOINT | rm NAME[@VERSION]…]",
+     "templates that sandboxes can be made from",
+     "create makes a template of a checkpoint and prints NAME@VERSION; of a name that is there\n"
+     "already it makes a newer version, which is the one that NAME means from then on. Sandboxes "
+     "of\n"
+     "a checkpoint with memory go on with its processes, those of a disk-only one boot. The\n"
+     "checkpoint is not needed any more. ls NAME lists all versions. rm takes all of a name, or "
+     "one\n"
+     "version; sandboxes that were made from them stay. What the set-up has built stays too.\n",
+     "space templates\nspace templates create tools --checkpoint ck6t3v9n2k8x4h7m5q2w\n"
+     "space create tools\nspace templates ls tools\nspace templates rm tools\n",
+     templates_options, 0, 1000000, VERB_COMMAND_NONE, VERB_WORDS_TEMPLATE, cmd_templates},
     {"keys", VERB_GROUP_ADMIN, "[ls | create [NAME] --out FILE | rm KEY…]", "API keys",
      "create writes the new key into FILE, mode 0600; it is shown nowhere else and never again.\n"
      "Under sudo the file belongs to who called it, or to --owner USER.\n"

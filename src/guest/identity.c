@@ -23,6 +23,7 @@
 #define HOSTS_MAX          65536U
 #define HOSTS_ADDRESS      "127.0.1.1\t"
 #define SSH_DIRECTORY      "/etc/ssh"
+#define DBUS_MACHINE_ID    "/var/lib/dbus/machine-id"
 
 static void hex_put(struct buf *b, const uint8_t *bytes, size_t n)
 {
@@ -249,6 +250,23 @@ static void remove_ssh_keys(void)
     }
 }
 
+/* Nor seeds that were kept for its next boot, nor its name on the message bus. */
+static void remove_leftovers(void)
+{
+    static const char *const seeds[] = {"/var/lib/systemd/random-seed",
+                                        "/var/lib/urandom/random-seed", "/var/lib/random-seed"};
+    struct stat st;
+
+    remove_ssh_keys();
+    for (size_t i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++) {
+        (void)unlink(seeds[i]);
+    }
+    if (lstat(DBUS_MACHINE_ID, &st) == 0 && S_ISREG(st.st_mode)) {
+        (void)unlink(DBUS_MACHINE_ID);
+        (void)symlink("/etc/machine-id", DBUS_MACHINE_ID);
+    }
+}
+
 static int apply_machine_id(struct identity *i, const uint8_t id[AGENT_ID_BYTES])
 {
     _cleanup_buf_ struct buf line = buf_make(HEX_TEXT);
@@ -261,7 +279,7 @@ static int apply_machine_id(struct identity *i, const uint8_t id[AGENT_ID_BYTES]
         return r;
     }
     if (memcmp(i->machine_id, id, AGENT_ID_BYTES) != 0) {
-        remove_ssh_keys();
+        remove_leftovers();
         memcpy(i->machine_id, id, AGENT_ID_BYTES);
     }
     return 0;

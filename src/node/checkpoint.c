@@ -81,6 +81,11 @@ struct checkpoint *checkpoint_find(struct node *node, const char *id)
     return NULL;
 }
 
+bool checkpoint_is_image(const struct checkpoint *ck)
+{
+    return id_is_valid(ck->info.id, "tm");
+}
+
 struct checkpoint *checkpoint_next(struct node *node, unsigned int *index)
 {
     struct list *it;

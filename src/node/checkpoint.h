@@ -5,6 +5,9 @@
  *   env.json         the variables of then
  *   checkpoint.json  what is said of it, with a checksum; written last
  *
+ * One whose id is a template version's (tm…) is that template's memory and not listed:
+ * template_make.h.
+ *
  * Made in `<ck>.new`, synchronised, renamed; removed by way of `<ck>.old`: a directory with its
  * final name is complete. Nothing in it changes. It depends on nothing else: files are shared by
  * links and clones, so neither its sandbox nor the sandboxes made from it keep it, or need it.
@@ -24,6 +27,7 @@
 #define CHECKPOINT_PATH_SIZE 480
 
 struct node;
+struct snapshot_facts;
 
 enum checkpoint_state {
     CHECKPOINT_STATE_MAKING,
@@ -37,6 +41,7 @@ struct checkpoint_info {
     char sandbox_id[ID_SIZE];
     char template_name[SANDBOX_TEMPLATE_SIZE];
     char template_version[ID_SIZE];
+    char base_version[ID_SIZE]; /* whose base its memory differs from */
     char user[64];
     unsigned int vcpus;
     unsigned int memory_mib;
@@ -58,6 +63,14 @@ struct checkpoint {
     struct list waiters;
 };
 
+struct checkpoint_copy {
+    char from[CHECKPOINT_PATH_SIZE];
+    char building[CHECKPOINT_PATH_SIZE]; /* `<id>.new` */
+    const struct json_t *env;
+    const struct snapshot_facts *facts;
+    uint64_t reserve_mib;
+};
+
 struct checkpoint_set {
     struct list checkpoints;
 };
@@ -65,6 +78,8 @@ struct checkpoint_set {
 /* Exactly one of ck and err is set, but for the end of a removal, which sets neither. */
 typedef void (*checkpoint_fn)(void *arg, const struct checkpoint *ck, const struct error *err);
 
+/* Of a template's version, not one that somebody asked for. */
+bool checkpoint_is_image(const struct checkpoint *ck);
 /* Reads what is there and removes what is half-made; blocks. 0 or -errno. */
 int checkpoint_load_all(struct node *node) _must_check_;
 void checkpoint_free_all(struct node *node);
@@ -87,6 +102,12 @@ int checkpoint_commit(struct checkpoint_info *info,
                       const char *building,
                       const struct json_t *env,
                       struct error *err) _must_check_;
+/* Blocks; on a worker: a copy of `from`, a complete one's directory, under the id in info, which is
+ * otherwise its own. facts as of its sandbox: a damaged one, and one of another environment, are
+ * refused. */
+int checkpoint_copy(const struct checkpoint_copy *copy,
+                    struct checkpoint_info *info,
+                    struct error *err) _must_check_;
 /* It is in place: whoever waits hears so. */
 void checkpoint_settle(struct checkpoint *ck, const struct checkpoint_info *info);
 /* It came to nothing: its waiters hear why, its files go. */

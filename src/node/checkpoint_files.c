@@ -45,12 +45,13 @@ static int write_record(const char *path, const struct checkpoint_info *i)
 {
     char check[SUM_TEXT];
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:I, s:I, s:I, s:I}", "format", FORMAT,
-        "id", i->id, "sandbox_id", i->sandbox_id, "template", i->template_name, "template_version",
-        i->template_version, "user", i->user, "vcpus", (int)i->vcpus, "memory_mib",
-        (int)i->memory_mib, "disk_mib", (int)i->disk_mib, "memory", (int)i->memory, "size_bytes",
-        (json_int_t)i->size_bytes, "created_at_ms", (json_int_t)i->created_at_ms, "paused_total_ms",
-        (json_int_t)i->paused_total_ms, "identity_epoch", (json_int_t)i->identity_epoch);
+        "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:I, s:I, s:I, s:I}", "format",
+        FORMAT, "base_version", i->base_version, "id", i->id, "sandbox_id", i->sandbox_id,
+        "template", i->template_name, "template_version", i->template_version, "user", i->user,
+        "vcpus", (int)i->vcpus, "memory_mib", (int)i->memory_mib, "disk_mib", (int)i->disk_mib,
+        "memory", (int)i->memory, "size_bytes", (json_int_t)i->size_bytes, "created_at_ms",
+        (json_int_t)i->created_at_ms, "paused_total_ms", (json_int_t)i->paused_total_ms,
+        "identity_epoch", (json_int_t)i->identity_epoch);
     int r = root == NULL ? -ENOMEM : check_of(root, check);
 
     if (r == 0 && json_object_set_new(root, "check", json_string(check)) < 0) {
@@ -77,6 +78,16 @@ static bool parse_times(const json_t *root, struct checkpoint_info *i)
     return true;
 }
 
+/* Those of earlier releases stand on their template's base. */
+static bool parse_base(const json_t *root, struct checkpoint_info *i)
+{
+    if (json_object_get(root, "base_version") == NULL) {
+        memcpy(i->base_version, i->template_version, sizeof(i->base_version));
+        return true;
+    }
+    return json_field_text(root, "base_version", i->base_version, sizeof(i->base_version));
+}
+
 static bool parse_record(json_t *root, struct checkpoint_info *i)
 {
     unsigned int format = 0;
@@ -95,7 +106,7 @@ static bool parse_record(json_t *root, struct checkpoint_info *i)
            json_field_text(root, "template", i->template_name, sizeof(i->template_name)) &&
            json_field_text(root, "template_version", i->template_version,
                            sizeof(i->template_version)) &&
-           json_field_text(root, "user", i->user, sizeof(i->user)) &&
+           parse_base(root, i) && json_field_text(root, "user", i->user, sizeof(i->user)) &&
            json_field_uint(root, "vcpus", SANDBOX_VCPUS_MAX, &i->vcpus) &&
            json_field_uint(root, "memory_mib", SANDBOX_MEMORY_MIB_MAX, &i->memory_mib) &&
            json_field_uint(root, "disk_mib", SANDBOX_DISK_MIB_MAX, &i->disk_mib) &&
@@ -272,7 +283,7 @@ int checkpoint_load_all(struct node *node)
         return -errno;
     }
     while (r == 0 && (entry = readdir(dir)) != NULL) {
-        if (id_is_valid(entry->d_name, "ck")) {
+        if (id_is_valid(entry->d_name, "ck") || id_is_valid(entry->d_name, "tm")) {
             r = load_one(node, dirfd(dir), entry->d_name);
         } else if (entry->d_name[0] != '.' && dir_remove_tree(dirfd(dir), entry->d_name) < 0) {
             log_warning("checkpoint_left", "path=%s", LOG_STR(entry->d_name));

@@ -31,6 +31,7 @@ struct create {
     struct command_request run;
     bool has_run;
     bool ephemeral;
+    bool is_late; /* files and command came when it ran already */
     struct process_watch watch;
     struct error error; /* code NONE while nothing went wrong */
 };
@@ -219,7 +220,7 @@ static void on_file_written(void *arg, int result)
     if (result != 0) {
         fail_file(create, result);
     }
-    if (sb != NULL && result != -ECANCELED) {
+    if (sb != NULL && result != -ECANCELED && !create->is_late) {
         sandbox_release_creation(sb);
     }
     create_unref(create);
@@ -250,7 +251,9 @@ static void put_file(struct create *create, struct sandbox *sb, json_t *item)
         file.content = buf_span(&bytes);
     }
     create->refs++;
-    sandbox_hold_creation(sb);
+    if (!create->is_late) {
+        sandbox_hold_creation(sb);
+    }
     agent_put_file(sandbox_agent(sb), &file, FILE_WAIT_MS, on_file_written, create);
 }
 
@@ -301,6 +304,25 @@ void create_on_agent(struct data *data, struct sandbox *sb)
     if (create->has_run) {
         start_first(create, table);
     }
+}
+
+/* One of a template with memory went on with what ran in it; files and first command are new. */
+static bool goes_on(const struct sandbox *sb)
+{
+    return sandbox_info(sb)->base_version[0] != '\0';
+}
+
+static void begin_late(struct create *create, struct sandbox *sb)
+{
+    json_t *item;
+    size_t i;
+
+    create->is_late = true;
+    create->error = (struct error){0};
+    json_array_foreach(create->files, i, item) {
+        put_file(create, sb, item);
+    }
+    start_first(create, sandbox_processes(sb));
 }
 
 void create_on_free(struct data *data, struct sandbox *sb)
@@ -406,6 +428,16 @@ static void on_running(void *arg, struct sandbox *sb, const struct error *err)
     if (sandbox_processes(sb) != NULL) {
         p = process_find(sandbox_processes(sb), call->process_id);
     }
+    if (p == NULL && create != NULL && !create->is_late && goes_on(sb) &&
+        sandbox_processes(sb) != NULL && sandbox_agent(sb) != NULL &&
+        !process_is_expired(sandbox_processes(sb), call->process_id)) {
+        begin_late(create, sb);
+        if (create->error.code != ERROR_NONE) {
+            fail_put(call, &create->error);
+            return;
+        }
+        p = process_find(sandbox_processes(sb), call->process_id);
+    }
     if (p == NULL && sandbox_processes(sb) != NULL &&
         process_is_expired(sandbox_processes(sb), call->process_id)) {
         (void)error_set_code(&problem, ERROR_GONE, "process",
@@ -431,7 +463,7 @@ static void start_late(struct call *call, struct sandbox *sb, struct create *cre
 {
     struct process_table *table = process_table_get(call->data, sb);
 
-    if (table != NULL && create->has_run && !create->ephemeral &&
+    if (table != NULL && create->has_run && !create->ephemeral && !goes_on(sb) &&
         sandbox_info(sb)->state == SANDBOX_STATE_RUNNING && sandbox_agent(sb) != NULL &&
         process_find(table, create->run.process_id) == NULL &&
         !process_is_expired(table, create->run.process_id)) {

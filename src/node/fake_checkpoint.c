@@ -3,6 +3,7 @@
 
 #include "node/checkpoint.h"
 #include "node/sandbox.h"
+#include "node/template_make.h"
 
 struct checkpoint *checkpoint_find(struct node *node, const char *id)
 {
@@ -74,4 +75,49 @@ int sandbox_rollback(
     (void)fn;
     (void)arg;
     return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "not here");
+}
+
+bool checkpoint_is_image(const struct checkpoint *ck)
+{
+    (void)ck;
+    return false;
+}
+
+int template_make(struct node *node,
+                  const struct template_order *order,
+                  template_fn fn,
+                  void *arg,
+                  struct error *err)
+{
+    (void)node;
+    (void)order;
+    (void)fn;
+    (void)arg;
+    return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "not here");
+}
+
+int template_withdraw(struct node *node,
+                      const char *name,
+                      const char *version,
+                      template_fn fn,
+                      void *arg,
+                      struct error *err)
+{
+    (void)node;
+    (void)name;
+    (void)version;
+    (void)fn;
+    (void)arg;
+    return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "not here");
+}
+
+void template_cancel_waits(struct node *node, const void *arg)
+{
+    (void)node;
+    (void)arg;
+}
+
+bool template_name_is_valid(const char *text)
+{
+    return text[0] != '\0';
 }

@@ -24,7 +24,7 @@ static json_t *pack_info(const struct sandbox_info *i)
     }
     return json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i,"
-        " s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b, s:I, s:s}",
+        " s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b, s:I, s:s, s:s*}",
         "format", JOURNAL_FORMAT, "id", i->id, "state", sandbox_state_name(i->state), "reason_code",
         i->reason_code, "reason_message", i->reason_message, "template", i->template_name,
         "template_version", i->template_version, "hostname", i->hostname, "user", i->user, "vcpus",
@@ -34,7 +34,8 @@ static json_t *pack_info(const struct sandbox_info *i)
         (json_int_t)i->paused_at_ms, "paused_total_ms", (json_int_t)i->paused_total_ms,
         "identity_epoch", (json_int_t)i->identity_epoch, "identity_done", (int)i->identity_done,
         "identity_confirmed_at_ms", (json_int_t)i->identity_confirmed_at_ms, "asleep",
-        (int)i->asleep, "capture_id", (json_int_t)i->capture_id, "machine_id", machine_id);
+        (int)i->asleep, "capture_id", (json_int_t)i->capture_id, "machine_id", machine_id,
+        "base_version", i->base_version[0] != '\0' ? i->base_version : NULL);
 }
 
 static int write_as(int dir_fd, const char *name, const struct journal *journal, bool sync)
@@ -147,6 +148,13 @@ static bool parse_digit(char c, unsigned int *ret)
     return true;
 }
 
+static bool parse_base(const json_t *root, struct sandbox_info *i)
+{
+    return json_object_get(root, "base_version") == NULL ||
+           (json_field_text(root, "base_version", i->base_version, sizeof(i->base_version)) &&
+            id_is_valid(i->base_version, "tm"));
+}
+
 /* Those of earlier releases have neither. */
 static bool parse_sleep(const json_t *root, struct sandbox_info *i)
 {
@@ -197,7 +205,7 @@ static bool parse_info(const json_t *root, struct sandbox_info *i)
            json_field_u64(root, "identity_epoch", INT64_MAX, &i->identity_epoch) &&
            json_field_uint(root, "identity_done", INT32_MAX, &i->identity_done) &&
            parse_time(root, "identity_confirmed_at_ms", &i->identity_confirmed_at_ms) &&
-           parse_sleep(root, i);
+           parse_sleep(root, i) && parse_base(root, i);
 }
 
 static bool parse_vm(const json_t *root, struct journal_vm *vm)

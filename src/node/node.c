@@ -96,7 +96,11 @@ static int make_tables(struct node *node, struct error *err)
         return -ENOMEM;
     }
     r = checkpoint_load_all(node);
-    return r < 0 ? error_set(err, -r, "the checkpoints cannot be read: %s", strerror(-r)) : 0;
+    if (r < 0) {
+        return error_set(err, -r, "the checkpoints cannot be read: %s", strerror(-r));
+    }
+    template_make_begin(node);
+    return 0;
 }
 
 /* The stage program is beside this one, in an installation and in a build directory alike. */
@@ -207,6 +211,7 @@ void node_stop(struct node *node)
     p->stopping = true;
     /* Jobs end, and tell so, while all that they refer to is there. */
     loop_finish_work(node->loop);
+    template_make_end(node);
     if (p->pool != NULL) {
         let_go(p);
     }

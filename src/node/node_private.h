@@ -6,6 +6,7 @@
 #include "node/node.h"
 #include "node/runtime.h"
 #include "node/snapshot_room.h"
+#include "node/template_make.h"
 
 struct base_set;
 struct memory_guard;
@@ -37,6 +38,7 @@ struct node_parts {
     struct memory_guard *guard;
     struct sandbox_set *sandboxes;
     struct checkpoint_set checkpoints;
+    struct template_set templates;
     struct snapshot_room room; /* on the volume */
     unsigned int captures;     /* that have a place (capture_gate.h) */
     struct list captures_waiting;

@@ -11,6 +11,7 @@
 #include "node/data.h"
 #include "node/node.h"
 #include "node/sandbox.h"
+#include "node/template_make.h"
 #include "wire/url.h"
 
 /* What space-api adds to a client's body. */
@@ -21,6 +22,8 @@
 static const struct route routes[] = {
     {"GET", "/n1/node", ROUTE_BODY_NONE, handle_node},
     {"GET", "/n1/templates", ROUTE_BODY_NONE, handle_templates},
+    {"POST", "/n1/templates/remove", ROUTE_BODY_JSON, handle_template_remove},
+    {"PUT", "/n1/templates/{tm}", ROUTE_BODY_JSON, handle_template_put},
     {"GET", "/n1/events", ROUTE_BODY_NONE, handle_feed},
     {"GET", "/n1/sandboxes", ROUTE_BODY_NONE, handle_sandbox_list},
     {"PUT", SANDBOX, ROUTE_BODY_JSON, handle_sandbox_put},
@@ -80,6 +83,9 @@ static char *id_slot(struct call *call, struct span segment)
     }
     if (span_equals_str(segment, "{ck}")) {
         return call->checkpoint_id;
+    }
+    if (span_equals_str(segment, "{tm}")) {
+        return call->template_version;
     }
     if (span_equals_str(segment, "{port}")) {
         return call->port;
@@ -151,6 +157,7 @@ static void on_close(void *arg, struct http_exchange *exchange, bool complete)
     loop_timer_free(TAKE(call->timer));
     sandbox_cancel_waits(call->data->node, call);
     checkpoint_cancel_waits(call->data->node, call);
+    template_cancel_waits(call->data->node, call);
 }
 
 static void

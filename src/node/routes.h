@@ -46,6 +46,7 @@ struct call {
     char session_id[ID_SIZE];
     char port[ID_SIZE];
     char checkpoint_id[ID_SIZE];
+    char template_version[ID_SIZE];
     struct process_watch watch;
     struct loop_timer *timer;
     void (*on_close)(struct call *call, bool complete); /* the handler's own, or NULL */
@@ -57,6 +58,11 @@ struct call {
 /* ---- routes.c ---- */
 void routes_on_request(void *ctx, struct http_exchange *exchange);
 void routes_on_refused(void *ctx, const struct error *err, struct http_exchange *exchange);
+
+/* ---- routes_templates.c ---- */
+void handle_templates(struct call *call, json_t *body);
+void handle_template_put(struct call *call, json_t *body);
+void handle_template_remove(struct call *call, json_t *body);
 
 /* ---- call.c: answers and arguments ---- */
 /* value is stolen; NULL answers `internal`. */
@@ -105,7 +111,6 @@ int call_start_timer(struct call *call, int64_t delay_ms, void (*fn)(void *arg))
 
 /* ---- handlers ---- */
 void handle_node(struct call *call, json_t *body);
-void handle_templates(struct call *call, json_t *body);
 void handle_feed(struct call *call, json_t *body);
 void handle_sandbox_put(struct call *call, json_t *body);
 void handle_sandbox_list(struct call *call, json_t *body);

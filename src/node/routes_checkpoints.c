@@ -104,7 +104,9 @@ void handle_checkpoint_list(struct call *call, json_t *body)
 
     (void)body;
     while ((ck = checkpoint_next(call->data->node, &index)) != NULL) {
-        (void)json_array_append_new(items, checkpoint_describe(ck));
+        if (!checkpoint_is_image(ck)) {
+            (void)json_array_append_new(items, checkpoint_describe(ck));
+        }
     }
     call_respond(call, 200, json_pack("{s:o}", "items", items));
 }

@@ -24,14 +24,6 @@ void handle_node(struct call *call, json_t *body)
     call_respond(call, 200, answer);
 }
 
-void handle_templates(struct call *call, json_t *body)
-{
-    json_t *items = node_list_templates(call->data->node);
-
-    (void)body;
-    call_respond(call, 200, items != NULL ? json_pack("{s:o}", "items", items) : NULL);
-}
-
 void handle_sandbox_list(struct call *call, json_t *body)
 {
     json_t *items = json_array();

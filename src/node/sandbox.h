@@ -73,6 +73,7 @@ struct sandbox_info {
     char reason_message[320];
     char template_name[SANDBOX_TEMPLATE_SIZE];
     char template_version[ID_SIZE];
+    char base_version[ID_SIZE]; /* whose base its memory differs from; "": template_version */
     char hostname[SANDBOX_HOSTNAME_SIZE];
     unsigned int vcpus;
     unsigned int memory_mib;

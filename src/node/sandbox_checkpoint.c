@@ -226,6 +226,7 @@ static void fill_info(struct sandbox_capture *c, const struct sandbox *sb, bool 
     (void)snprintf(i->sandbox_id, sizeof(i->sandbox_id), "%s", from->id);
     (void)snprintf(i->template_name, sizeof(i->template_name), "%s", from->template_name);
     (void)snprintf(i->template_version, sizeof(i->template_version), "%s", from->template_version);
+    (void)snprintf(i->base_version, sizeof(i->base_version), "%s", sandbox_base_version(sb));
     (void)snprintf(i->user, sizeof(i->user), "%s", from->user);
     i->vcpus = from->vcpus;
     i->memory_mib = from->memory_mib;

@@ -133,6 +133,8 @@ bool sandbox_outlive_vm(struct sandbox *sb, struct vm *vm, const char *code, con
 /* Its VM is gone or going: what was being made of it comes to nothing. */
 void sandbox_lose_capture(struct sandbox *sb);
 /* What a snapshot of it is bound to here and now. */
+/* The template's version whose base snapshot its memory stands on. */
+const char *sandbox_base_version(const struct sandbox *sb);
 void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f);
 /* Whether `suspended/` is whole, and what its journal's `suspending` was to make. */
 bool sandbox_has_snapshot(const struct sandbox *sb);

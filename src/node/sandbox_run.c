@@ -406,10 +406,12 @@ fill_info(struct sandbox *sb, const struct sandbox_spec *spec, const struct temp
     sb->key = (struct base_key){*t, i->vcpus, i->memory_mib};
 }
 
-/* Those of its checkpoint, if any, with those that were given. */
+/* Those of its checkpoint or template, if any, with those that were given. */
 static int choose_env(struct sandbox *sb, const struct sandbox_spec *spec)
 {
-    sb->env = sb->origin != NULL ? checkpoint_load_env(sb->origin) : json_object();
+    sb->env = sb->origin != NULL
+                  ? checkpoint_load_env(sb->origin)
+                  : template_load_env(sb->node->parts->volume, &sb->key.template_info);
     if (sb->env == NULL) {
         return -ENOMEM;
     }
@@ -444,6 +446,9 @@ static int take_origin(struct sandbox *sb, const char *checkpoint, struct error 
         return r;
     }
     from = &sb->origin->info;
+    if (strcmp(from->base_version, sb->info.template_version) != 0) {
+        memcpy(sb->info.base_version, from->base_version, sizeof(sb->info.base_version));
+    }
     sb->info.identity_epoch = from->identity_epoch;
     sb->info.paused_total_ms = from->paused_total_ms;
     sb->info.paused_at_ms = from->created_at_ms;
@@ -489,7 +494,51 @@ static int make_record(struct node *node,
     return 0;
 }
 
-/* A checkpoint stands in for the template. */
+/* One that goes on in a memory has that memory's sizes. */
+static int
+check_fixed(const struct sandbox_spec *spec, const struct template_info *t, struct error *err)
+{
+    const struct {
+        const char *field;
+        unsigned int asked;
+        unsigned int has;
+    } sizes[] = {{"vcpus", spec->vcpus, t->vcpus},
+                 {"memory_mib", spec->memory_mib, t->memory_mib},
+                 {"disk_mib", spec->disk_mib, t->disk_mib}};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (sizes[i].asked != 0 && sizes[i].asked != sizes[i].has) {
+            return error_set_code(err, ERROR_INVALID_REQUEST, sizes[i].field,
+                                  "%s must be %u: sandboxes of template %s go on in its memory",
+                                  sizes[i].field, sizes[i].has, t->name);
+        }
+    }
+    return 0;
+}
+
+/* A checkpoint stands in for the template; a template with memory is one. */
+static int resolve(struct node *node,
+                   const struct sandbox_spec *spec,
+                   struct template_info *t,
+                   struct sandbox_spec *ret,
+                   char image[ID_SIZE],
+                   struct error *err)
+{
+    int r;
+
+    *ret = *spec;
+    if (spec->checkpoint != NULL) {
+        return 0;
+    }
+    r = template_load(node->parts->volume, spec->template_name, spec->template_version, t, err);
+    if (r == 0 && t->memory) {
+        r = check_fixed(spec, t, err);
+        memcpy(image, t->version, ID_SIZE);
+        ret->checkpoint = image;
+    }
+    return r;
+}
+
 static int load_template(struct node *node,
                          const struct sandbox_spec *spec,
                          struct template_info *ret,
@@ -499,8 +548,7 @@ static int load_template(struct node *node,
     int r;
 
     if (spec->checkpoint == NULL) {
-        return template_load(node->parts->volume, spec->template_name, spec->template_version, ret,
-                             err);
+        return 0; /* it is loaded */
     }
     r = checkpoint_use(node, spec->checkpoint, &ck, err);
     if (r < 0) {
@@ -521,7 +569,9 @@ int sandbox_create(struct node *node,
                    struct error *err)
 {
     struct sandbox *sb = sandbox_find(node, spec->id);
-    struct template_info t;
+    struct sandbox_spec resolved;
+    char image[ID_SIZE];
+    struct template_info t = {0};
     int r;
 
     if (sb != NULL) {
@@ -538,13 +588,16 @@ int sandbox_create(struct node *node,
     if (!id_is_valid(spec->id, "sb")) {
         return error_set_code(err, ERROR_INVALID_REQUEST, "id", "not a sandbox id");
     }
-    r = load_template(node, spec, &t, err);
+    r = resolve(node, spec, &t, &resolved, image, err);
+    if (r == 0) {
+        r = load_template(node, &resolved, &t, err);
+    }
     if (r == 0) {
         r = sandbox_check_admission(node, spec->memory_mib != 0 ? spec->memory_mib : t.memory_mib,
                                     false, err);
     }
     if (r == 0) {
-        r = make_record(node, spec, &t, &sb, err);
+        r = make_record(node, &resolved, &t, &sb, err);
     }
     if (r < 0 || sb == NULL) {
         return r;

@@ -616,12 +616,18 @@ static void on_continued(void *arg, int result)
 
 /* ---- the verb ---- */
 
+const char *sandbox_base_version(const struct sandbox *sb)
+{
+    return sb->info.base_version[0] != '\0' ? sb->info.base_version : sb->info.template_version;
+}
+
 void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f)
 {
     const struct runtime *rt = &sb->node->parts->runtime;
 
     *f = (struct snapshot_facts){.vcpus = sb->info.vcpus, .memory_mib = sb->info.memory_mib};
-    memcpy(f->template_version, sb->info.template_version, sizeof(f->template_version));
+    (void)snprintf(f->template_version, sizeof(f->template_version), "%s",
+                   sandbox_base_version(sb));
     f->env = rt->env;
 }
 
@@ -643,7 +649,7 @@ struct sandbox_capture *sandbox_capture_new(struct sandbox *sb)
     sandbox_dir_path(sb, "disk.img", c->disk_path, sizeof(c->disk_path));
     sandbox_dir_path(sb, "sessions", c->sessions_path, sizeof(c->sessions_path));
     (void)snprintf(c->base_ram_path, sizeof(c->base_ram_path), "%.400s/bases/%s-%u-%u/ram",
-                   parts->volume, sb->info.template_version, sb->info.vcpus, sb->info.memory_mib);
+                   parts->volume, sandbox_base_version(sb), sb->info.vcpus, sb->info.memory_mib);
     sandbox_snapshot_facts(sb, &c->facts);
     c->source = (struct snapshot_source){
         .proc_fd = -1,

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "node/json_field.h"
 
 #define TEMPLATE_JSON_MAX 65536U
+#define TEMPLATE_ENV_MAX  (4U * 1024U * 1024U)
 #define TEMPLATE_PATH     512
 
 bool template_name_is_valid(const char *text)
@@ -30,8 +32,7 @@ static int not_found(struct error *err, const char *name, const char *version)
     return error_set_code(err, ERROR_NOT_FOUND, "template", "no template %.64s", name);
 }
 
-/* The version that `current` points at. */
-static int read_current(const char *volume, const char *name, char out[ID_SIZE])
+int template_read_current(const char *volume, const char *name, char out[ID_SIZE])
 {
     char path[TEMPLATE_PATH];
     char target[ID_SIZE + 1];
@@ -61,6 +62,14 @@ static json_t *read_json(const char *volume, const char *name, const char *versi
 
 static bool parse(const json_t *root, struct template_info *t)
 {
+    const json_t *checkpoint = json_object_get(root, "checkpoint_id");
+
+    t->memory = json_is_true(json_object_get(root, "memory"));
+    if (checkpoint != NULL &&
+        (!json_field_text(root, "checkpoint_id", t->checkpoint_id, sizeof(t->checkpoint_id)) ||
+         !id_is_valid(t->checkpoint_id, "ck"))) {
+        return false;
+    }
     return json_field_text(root, "name", t->name, sizeof(t->name)) &&
            json_field_text(root, "version", t->version, sizeof(t->version)) &&
            json_field_uint(root, "vcpus", SANDBOX_VCPUS_MAX, &t->vcpus) && t->vcpus > 0 &&
@@ -86,7 +95,7 @@ int template_load(const char *volume,
         return not_found(err, name, version);
     }
     if (version == NULL || version[0] == '\0') {
-        if (read_current(volume, name, current) < 0) {
+        if (template_read_current(volume, name, current) < 0) {
             return not_found(err, name, NULL);
         }
         version = current;
@@ -122,11 +131,91 @@ json_t *template_prime_list(const char *volume, const char *name, const char *ve
     return list;
 }
 
-static json_t *describe(const struct template_info *t)
+json_t *template_load_env(const char *volume, const struct template_info *t)
 {
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:s, s:s}", "name", t->name, "version", t->version,
-                     "vcpus", (int)t->vcpus, "memory_mib", (int)t->memory_mib, "disk_mib",
-                     (int)t->disk_mib, "user", t->user, "created_at", t->built_at);
+    char path[TEMPLATE_PATH];
+    json_t *env;
+
+    if (t->checkpoint_id[0] == '\0') {
+        return json_object();
+    }
+    (void)snprintf(path, sizeof(path), "%.300s/templates/%.64s/%.24s/env.json", volume, t->name,
+                   t->version);
+    env = json_file_read(AT_FDCWD, path, TEMPLATE_ENV_MAX);
+    if (!json_is_object(env)) {
+        json_decref(env);
+        return NULL;
+    }
+    return env;
+}
+
+/* ---- the list ---- */
+
+json_t *template_describe(const struct template_info *t, const json_t *root, bool is_current)
+{
+    json_t *names = json_object_get(root, "env_names");
+
+    return json_pack(
+        "{s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:b, s:s?, s:o, s:b}", "name", t->name, "version",
+        t->version, "vcpus", (int)t->vcpus, "memory_mib", (int)t->memory_mib, "disk_mib",
+        (int)t->disk_mib, "user", t->user, "created_at", t->built_at, "memory", (int)t->memory,
+        "checkpoint_id", t->checkpoint_id[0] != '\0' ? t->checkpoint_id : NULL, "env_names",
+        json_is_array(names) ? json_incref(names) : json_array(), "current", (int)is_current);
+}
+
+static json_t *describe_version(const char *volume, const char *name, const char *version)
+{
+    json_t *root = read_json(volume, name, version);
+    struct template_info t = {0};
+    char current[ID_SIZE];
+    json_t *item = NULL;
+
+    if (root != NULL && parse(root, &t) && strcmp(t.name, name) == 0 &&
+        strcmp(t.version, version) == 0) {
+        item = template_describe(&t, root,
+                                 template_read_current(volume, name, current) == 0 &&
+                                     strcmp(current, version) == 0);
+    }
+    json_decref(root);
+    return item;
+}
+
+/* Before those that are older; the current one before all. */
+static void insert(json_t *items, size_t first, json_t *item)
+{
+    const char *made = json_string_value(json_object_get(item, "created_at"));
+    size_t at = first;
+
+    while (!json_is_true(json_object_get(item, "current")) && at < json_array_size(items)) {
+        const json_t *other = json_array_get(items, at);
+        const char *text = json_string_value(json_object_get(other, "created_at"));
+
+        if (!json_is_true(json_object_get(other, "current")) && text != NULL && made != NULL &&
+            strcmp(text, made) < 0) {
+            break;
+        }
+        at++;
+    }
+    (void)json_array_insert_new(items, at, item);
+}
+
+static void list_versions(json_t *items, const char *volume, const char *name)
+{
+    size_t first = json_array_size(items);
+    char path[TEMPLATE_PATH];
+    _cleanup_closedir_ DIR *dir = NULL;
+    const struct dirent *entry;
+
+    (void)snprintf(path, sizeof(path), "%.300s/templates/%.64s", volume, name);
+    dir = opendir(path);
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        json_t *item =
+            id_is_valid(entry->d_name, "tm") ? describe_version(volume, name, entry->d_name) : NULL;
+
+        if (item != NULL) {
+            insert(items, first, item);
+        }
+    }
 }
 
 json_t *template_list(const char *volume)
@@ -139,10 +228,8 @@ json_t *template_list(const char *volume)
     (void)snprintf(path, sizeof(path), "%.300s/templates", volume);
     n = scandir(path, &entries, NULL, alphasort);
     for (int i = 0; i < n; i++) {
-        struct template_info t = {0};
-
-        if (template_load(volume, entries[i]->d_name, NULL, &t, NULL) == 0) {
-            (void)json_array_append_new(items, describe(&t));
+        if (template_name_is_valid(entries[i]->d_name)) {
+            list_versions(items, volume, entries[i]->d_name);
         }
         free(entries[i]);
     }

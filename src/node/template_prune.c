@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/span.h"
 #include "node/template.h"
+#include "node/template_files.h"
 
 #define PRUNE_PATH 512U
 
@@ -28,13 +29,13 @@ static bool is_kept(const char *version, const char (*keep)[ID_SIZE], size_t kee
     return false;
 }
 
-/* When it was published: the time of its record. 0 or -errno. */
-static int publication(int dir_fd, const char *version, struct timespec *ret)
+/* When it was published, or deleted: the time of its record. 0 or -errno. */
+static int time_of(int dir_fd, const char *version, const char *record, struct timespec *ret)
 {
     char path[ID_SIZE + 32];
     struct stat st;
 
-    (void)snprintf(path, sizeof(path), "%.24s/template.json", version);
+    (void)snprintf(path, sizeof(path), "%.24s/%s", version, record);
     if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         return -errno;
     }
@@ -49,84 +50,97 @@ static bool is_older(const struct timespec *a, const struct timespec *b)
 
 /* ---- removal ---- */
 
-/* Those of a version that no record holds: nobody maps them, or has what is mapped open. */
-static void remove_bases(const char *volume, const char *version)
-{
-    char path[PRUNE_PATH];
-    _cleanup_closedir_ DIR *dir = NULL;
-    struct dirent *entry;
-    size_t n = strlen(version);
-
-    (void)snprintf(path, sizeof(path), "%.400s/bases", volume);
-    dir = opendir(path);
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (strncmp(entry->d_name, version, n) == 0 && entry->d_name[n] == '-' &&
-            dir_remove_tree(dirfd(dir), entry->d_name) < 0) {
-            log_warning("prune", "base=%s", LOG_STR(entry->d_name));
-        }
-    }
-}
-
 /* The record first: what is left after a kill is no version any more, and `current` never names it.
  */
 static int remove_version(int dir_fd, const char *version)
 {
+    static const char *const records[] = {TEMPLATE_RECORD, TEMPLATE_REMOVED};
     char path[ID_SIZE + 32];
 
-    (void)snprintf(path, sizeof(path), "%.24s/template.json", version);
-    if (unlinkat(dir_fd, path, 0) < 0 && errno != ENOENT) {
-        return -errno;
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%.24s/%s", version, records[i]);
+        if (unlinkat(dir_fd, path, 0) < 0 && errno != ENOENT) {
+            return -errno;
+        }
     }
     return dir_remove_tree(dir_fd, version);
 }
 
-static unsigned int
-prune_template(const char *volume, const char *name, const char (*keep)[ID_SIZE], size_t keep_count)
+struct prune {
+    const char *volume;
+    const char (*keep)[ID_SIZE];
+    size_t keep_count;
+    struct timespec as_of;
+    char current[ID_SIZE + 1]; /* of the name that is looked at; "": unclear */
+    struct timespec newest;    /* when that was published */
+};
+
+static void read_current(struct prune *p, int dir_fd)
+{
+    ssize_t n = readlinkat(dir_fd, "current", p->current, sizeof(p->current) - 1);
+
+    p->current[n < 0 ? 0 : n] = '\0';
+    if (!id_is_valid(p->current, "tm") ||
+        time_of(dir_fd, p->current, TEMPLATE_RECORD, &p->newest) < 0) {
+        p->current[0] = '\0';
+    }
+}
+
+/* Nothing that was not deleted goes where it is not clear what is in use. */
+static bool may_go(const struct prune *p, int dir_fd, const char *name, const char *version)
+{
+    struct template_info t;
+    struct timespec time;
+
+    if (is_kept(version, p->keep, p->keep_count)) {
+        return false;
+    }
+    if (time_of(dir_fd, version, TEMPLATE_REMOVED, &time) == 0) {
+        return is_older(&time, &p->as_of);
+    }
+    return p->current[0] != '\0' && strcmp(version, p->current) != 0 &&
+           time_of(dir_fd, version, TEMPLATE_RECORD, &time) == 0 && is_older(&time, &p->newest) &&
+           (template_load(p->volume, name, version, &t, NULL) < 0 || t.checkpoint_id[0] == '\0');
+}
+
+static unsigned int prune_template(struct prune *p, const char *name)
 {
     char path[PRUNE_PATH];
-    char current[ID_SIZE + 1];
     _cleanup_closedir_ DIR *dir = NULL;
     struct dirent *entry;
-    struct timespec newest = {0};
     unsigned int count = 0;
-    ssize_t n;
 
-    (void)snprintf(path, sizeof(path), "%.400s/templates/%.64s", volume, name);
+    (void)snprintf(path, sizeof(path), "%.400s/templates/%.64s", p->volume, name);
     dir = opendir(path);
     if (dir == NULL) {
         return 0;
     }
-    n = readlinkat(dirfd(dir), "current", current, sizeof(current) - 1);
-    if (n < 0) {
-        return 0;
-    }
-    current[n] = '\0';
-    if (!id_is_valid(current, "tm") || publication(dirfd(dir), current, &newest) < 0) {
-        return 0; /* nothing goes where it is not clear what is in use */
-    }
+    read_current(p, dirfd(dir));
     while ((entry = readdir(dir)) != NULL) {
-        struct timespec time = {0};
         int r;
 
-        if (!id_is_valid(entry->d_name, "tm") || strcmp(entry->d_name, current) == 0 ||
-            is_kept(entry->d_name, keep, keep_count)) {
+        if (!id_is_valid(entry->d_name, "tm") || !may_go(p, dirfd(dir), name, entry->d_name)) {
             continue;
         }
-        r = publication(dirfd(dir), entry->d_name, &time);
-        if (r < 0 ? r != -ENOENT : !is_older(&time, &newest)) {
-            continue;
-        }
-        remove_bases(volume, entry->d_name);
+        template_files_remove_bases(p->volume, entry->d_name);
         r = remove_version(dirfd(dir), entry->d_name);
         log_info("template_pruned", "template=%s version=%s error=%s", name, entry->d_name,
                  r < 0 ? strerror(-r) : "-");
         count += r == 0;
     }
+    if (count > 0) {
+        (void)rmdir(path); /* fails while there is another version */
+    }
     return count;
 }
 
-unsigned int template_prune(const char *volume, const char (*keep)[ID_SIZE], size_t keep_count)
+unsigned int
+template_prune(const char *volume, const char (*keep)[ID_SIZE], size_t keep_count, int64_t as_of_ms)
 {
+    struct prune p = {.volume = volume,
+                      .keep = keep,
+                      .keep_count = keep_count,
+                      .as_of = {.tv_sec = as_of_ms / 1000, .tv_nsec = as_of_ms % 1000 * 1000000}};
     char path[PRUNE_PATH];
     _cleanup_closedir_ DIR *dir = NULL;
     struct dirent *entry;
@@ -136,7 +150,7 @@ unsigned int template_prune(const char *volume, const char (*keep)[ID_SIZE], siz
     dir = opendir(path);
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         if (template_name_is_valid(entry->d_name)) {
-            count += prune_template(volume, entry->d_name, keep, keep_count);
+            count += prune_template(&p, entry->d_name);
         }
     }
     return count;

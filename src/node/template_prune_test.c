@@ -15,11 +15,13 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
+#include "node/template_files.h"
 
 #define OLD     "tm0000000000000000aa"
 #define USED    "tm0000000000000000bb"
 #define CURRENT "tm0000000000000000cc"
 #define NEWER   "tm0000000000000000dd"
+#define NOW_MS  2000000000000
 #define CUT     "tm0000000000000000ee"
 
 static int set_up(void **state)
@@ -86,7 +88,8 @@ static void test_old_and_unused_go(void **state)
     const char *root = *state;
 
     make_versions(root);
-    assert_int_equal(template_prune(root, keep, 1), 2);
+    template_files_sweep(root);
+    assert_int_equal(template_prune(root, keep, 1, NOW_MS), 1);
     assert_false(is_there(root, "templates/base/" OLD));
     assert_false(is_there(root, "templates/base/" CUT));
     assert_false(is_there(root, "bases/" OLD "-1-512"));
@@ -96,8 +99,8 @@ static void test_old_and_unused_go(void **state)
     assert_true(is_there(root, "bases/" CURRENT "-1-512/ram"));
     assert_true(is_there(root, "templates/base/" NEWER "/template.json"));
     assert_true(is_there(root, "templates/base/.new-" OLD "/template.json"));
-    assert_int_equal(template_prune(root, keep, 1), 0);
-    assert_int_equal(template_prune(root, NULL, 0), 1);
+    assert_int_equal(template_prune(root, keep, 1, NOW_MS), 0);
+    assert_int_equal(template_prune(root, NULL, 0, NOW_MS), 1);
     assert_false(is_there(root, "templates/base/" USED));
 }
 
@@ -106,7 +109,7 @@ static void test_nothing_goes_where_current_is_unclear(void **state)
     const char *root = *state;
     char link[256];
 
-    assert_int_equal(template_prune(root, NULL, 0), 0);
+    assert_int_equal(template_prune(root, NULL, 0, NOW_MS), 0);
     put(root, "templates/none/" OLD "/template.json", 300);
     put(root, "templates/gone/" OLD "/template.json", 300);
     put(root, "templates/odd/" OLD "/template.json", 300);
@@ -114,16 +117,37 @@ static void test_nothing_goes_where_current_is_unclear(void **state)
     assert_int_equal(symlink(CURRENT, link), 0);
     (void)snprintf(link, sizeof(link), "%s/templates/odd/current", root);
     assert_int_equal(symlink("../base", link), 0);
-    assert_int_equal(template_prune(root, NULL, 0), 0);
+    assert_int_equal(template_prune(root, NULL, 0, NOW_MS), 0);
     assert_true(is_there(root, "templates/none/" OLD));
     assert_true(is_there(root, "templates/gone/" OLD));
     assert_true(is_there(root, "templates/odd/" OLD));
+}
+
+/* A deleted one goes when it is not in use, and was not deleted while the round ran. */
+static void test_deleted_ones(void **state)
+{
+    static const char keep[][ID_SIZE] = {USED};
+    const char *root = *state;
+    unsigned int waiting;
+
+    put(root, "templates/tools/" OLD "/removed.json", 100);
+    put(root, "templates/tools/" USED "/removed.json", 100);
+    put(root, "templates/tools/" NEWER "/removed.json", -10);
+    assert_int_equal(template_prune(root, keep, 1, NOW_MS, &waiting), 1);
+    assert_int_equal(waiting, 2);
+    assert_false(is_there(root, "templates/tools/" OLD));
+    assert_true(is_there(root, "templates/tools/" USED));
+    assert_true(is_there(root, "templates/tools/" NEWER));
+    assert_int_equal(template_prune(root, NULL, 0, NOW_MS + 20000, &waiting), 2);
+    assert_int_equal(waiting, 0);
+    assert_false(is_there(root, "templates/tools"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_old_and_unused_go, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_deleted_ones, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_goes_where_current_is_unclear, set_up,
                                         tear_down),
     };

@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "io/loop.h"
 #include "node/base_snapshot.h"
 #include "node/node_private.h"
 #include "node/sandbox.h"
+#include "node/template_make.h"
 #include "node/template_prune.h"
 
 #define PERIOD_MS 300000
@@ -19,6 +21,10 @@ struct template_pruner {
     size_t count;
     size_t room;
     unsigned int pruned;
+    int64_t as_of_ms;
+    struct template_step step;
+    bool is_running;
+    bool is_wanted; /* once more */
 };
 
 static bool add_kept(struct template_pruner *pruner, const char *version)
@@ -40,18 +46,26 @@ static bool add_kept(struct template_pruner *pruner, const char *version)
     return true;
 }
 
-/* One that is deleted while the job runs is kept once too often; a creation that begins meanwhile
- * uses the current version, or one that it names at its own risk. */
+/* What is deleted while the job runs is kept until the next one; a creation that begins meanwhile
+ * uses a version that is not deleted, or an old one of set-up's that it names at its own risk. */
 static bool collect(struct template_pruner *pruner)
 {
     const struct base_key *key;
+    const struct checkpoint *ck;
     const struct sandbox *sb;
     unsigned int index = 0;
     bool good = true;
 
     pruner->count = 0;
+    pruner->as_of_ms = clock_real_ms();
     while (good && (sb = sandbox_next(pruner->node, &index)) != NULL) {
-        good = add_kept(pruner, sandbox_info(sb)->template_version);
+        good = add_kept(pruner, sandbox_info(sb)->template_version) &&
+               add_kept(pruner, sandbox_info(sb)->base_version);
+    }
+    index = 0;
+    while (good && (ck = checkpoint_next(pruner->node, &index)) != NULL) {
+        good = checkpoint_is_image(ck) || (add_kept(pruner, ck->info.template_version) &&
+                                           add_kept(pruner, ck->info.base_version));
     }
     index = 0;
     while (good && (key = base_next_used(pruner->node, &index)) != NULL) {
@@ -64,31 +78,38 @@ static void work_prune(void *arg)
 {
     struct template_pruner *pruner = arg;
 
-    pruner->pruned = template_prune(pruner->node->parts->volume,
-                                    (const char(*)[ID_SIZE])pruner->keep, pruner->count);
+    pruner->pruned =
+        template_prune(pruner->node->parts->volume, (const char(*)[ID_SIZE])pruner->keep,
+                       pruner->count, pruner->as_of_ms);
 }
 
 static void done_prune(void *arg)
 {
     struct template_pruner *pruner = arg;
 
+    pruner->is_running = false;
     if (pruner->node->parts->stopping) {
         return;
     }
     if (pruner->pruned > 0) {
         base_forget_removed(pruner->node);
+        template_drop_images(pruner->node);
     }
-    loop_timer_start(pruner->timer, PERIOD_MS);
+    loop_timer_start(pruner->timer, pruner->is_wanted ? 0 : PERIOD_MS);
+    pruner->is_wanted = false;
 }
 
 static void on_timer(void *arg)
 {
     struct template_pruner *pruner = arg;
 
-    if (!collect(pruner) ||
-        loop_submit(pruner->node->loop, work_prune, done_prune, pruner, true) < 0) {
+    if (!collect(pruner)) {
         loop_timer_start(pruner->timer, PERIOD_MS);
+        return;
     }
+    pruner->is_running = true;
+    pruner->step = (struct template_step){.work = work_prune, .done = done_prune, .arg = pruner};
+    template_step_submit(pruner->node, &pruner->step);
 }
 
 struct template_pruner *template_pruner_new(struct node *node, struct error *err)
@@ -109,6 +130,10 @@ struct template_pruner *template_pruner_new(struct node *node, struct error *err
 
 void template_pruner_start(struct template_pruner *pruner)
 {
+    if (pruner->is_running) {
+        pruner->is_wanted = true;
+        return;
+    }
     loop_timer_start(pruner->timer, 0);
 }
 
