@@ -71,6 +71,7 @@ struct prune {
     const char (*keep)[ID_SIZE];
     size_t keep_count;
     struct timespec as_of;
+    unsigned int waiting;
     char current[ID_SIZE + 1]; /* of the name that is looked at; "": unclear */
     struct timespec newest;    /* when that was published */
 };
@@ -103,6 +104,13 @@ static bool may_go(const struct prune *p, int dir_fd, const char *name, const ch
            (template_load(p->volume, name, version, &t, NULL) < 0 || t.checkpoint_id[0] == '\0');
 }
 
+static bool is_removed(int dir_fd, const char *version)
+{
+    struct timespec time;
+
+    return time_of(dir_fd, version, TEMPLATE_REMOVED, &time) == 0;
+}
+
 static unsigned int prune_template(struct prune *p, const char *name)
 {
     char path[PRUNE_PATH];
@@ -119,7 +127,11 @@ static unsigned int prune_template(struct prune *p, const char *name)
     while ((entry = readdir(dir)) != NULL) {
         int r;
 
-        if (!id_is_valid(entry->d_name, "tm") || !may_go(p, dirfd(dir), name, entry->d_name)) {
+        if (!id_is_valid(entry->d_name, "tm")) {
+            continue;
+        }
+        if (!may_go(p, dirfd(dir), name, entry->d_name)) {
+            p->waiting += is_removed(dirfd(dir), entry->d_name);
             continue;
         }
         template_files_remove_bases(p->volume, entry->d_name);
@@ -134,8 +146,11 @@ static unsigned int prune_template(struct prune *p, const char *name)
     return count;
 }
 
-unsigned int
-template_prune(const char *volume, const char (*keep)[ID_SIZE], size_t keep_count, int64_t as_of_ms)
+unsigned int template_prune(const char *volume,
+                            const char (*keep)[ID_SIZE],
+                            size_t keep_count,
+                            int64_t as_of_ms,
+                            unsigned int *ret_waiting)
 {
     struct prune p = {.volume = volume,
                       .keep = keep,
@@ -153,5 +168,6 @@ template_prune(const char *volume, const char (*keep)[ID_SIZE], size_t keep_coun
             count += prune_template(&p, entry->d_name);
         }
     }
+    *ret_waiting = p.waiting;
     return count;
 }

@@ -20,8 +20,10 @@ void template_pruner_free(struct template_pruner *pruner);
 void template_pruner_start(struct template_pruner *pruner);
 
 /* One round over the volume; `keep` are versions that were in use when it was `as_of_ms`: one that
- * was deleted after that stays. Blocks. Returns the number of versions that were removed. */
+ * was deleted after that stays. Blocks. Returns the number of versions that were removed;
+ * *ret_waiting is that of the deleted ones which stay. */
 unsigned int template_prune(const char *volume,
                             const char (*keep)[ID_SIZE],
                             size_t keep_count,
-                            int64_t as_of_ms);
+                            int64_t as_of_ms,
+                            unsigned int *ret_waiting);

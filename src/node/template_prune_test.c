@@ -86,10 +86,11 @@ static void test_old_and_unused_go(void **state)
 {
     static const char keep[][ID_SIZE] = {USED};
     const char *root = *state;
+    unsigned int waiting;
 
     make_versions(root);
     template_files_sweep(root);
-    assert_int_equal(template_prune(root, keep, 1, NOW_MS), 1);
+    assert_int_equal(template_prune(root, keep, 1, NOW_MS, &waiting), 1);
     assert_false(is_there(root, "templates/base/" OLD));
     assert_false(is_there(root, "templates/base/" CUT));
     assert_false(is_there(root, "bases/" OLD "-1-512"));
@@ -99,8 +100,8 @@ static void test_old_and_unused_go(void **state)
     assert_true(is_there(root, "bases/" CURRENT "-1-512/ram"));
     assert_true(is_there(root, "templates/base/" NEWER "/template.json"));
     assert_true(is_there(root, "templates/base/.new-" OLD "/template.json"));
-    assert_int_equal(template_prune(root, keep, 1, NOW_MS), 0);
-    assert_int_equal(template_prune(root, NULL, 0, NOW_MS), 1);
+    assert_int_equal(template_prune(root, keep, 1, NOW_MS, &waiting), 0);
+    assert_int_equal(template_prune(root, NULL, 0, NOW_MS, &waiting), 1);
     assert_false(is_there(root, "templates/base/" USED));
 }
 
@@ -108,8 +109,9 @@ static void test_nothing_goes_where_current_is_unclear(void **state)
 {
     const char *root = *state;
     char link[256];
+    unsigned int waiting;
 
-    assert_int_equal(template_prune(root, NULL, 0, NOW_MS), 0);
+    assert_int_equal(template_prune(root, NULL, 0, NOW_MS, &waiting), 0);
     put(root, "templates/none/" OLD "/template.json", 300);
     put(root, "templates/gone/" OLD "/template.json", 300);
     put(root, "templates/odd/" OLD "/template.json", 300);
@@ -117,7 +119,7 @@ static void test_nothing_goes_where_current_is_unclear(void **state)
     assert_int_equal(symlink(CURRENT, link), 0);
     (void)snprintf(link, sizeof(link), "%s/templates/odd/current", root);
     assert_int_equal(symlink("../base", link), 0);
-    assert_int_equal(template_prune(root, NULL, 0, NOW_MS), 0);
+    assert_int_equal(template_prune(root, NULL, 0, NOW_MS, &waiting), 0);
     assert_true(is_there(root, "templates/none/" OLD));
     assert_true(is_there(root, "templates/gone/" OLD));
     assert_true(is_there(root, "templates/odd/" OLD));

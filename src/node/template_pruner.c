@@ -12,7 +12,8 @@
 #include "node/template_make.h"
 #include "node/template_prune.h"
 
-#define PERIOD_MS 300000
+#define PERIOD_MS         300000
+#define PERIOD_WAITING_MS 5000 /* while deleted ones are in use */
 
 struct template_pruner {
     struct node *node;
@@ -21,6 +22,7 @@ struct template_pruner {
     size_t count;
     size_t room;
     unsigned int pruned;
+    unsigned int waiting;
     int64_t as_of_ms;
     struct template_step step;
     bool is_running;
@@ -80,7 +82,7 @@ static void work_prune(void *arg)
 
     pruner->pruned =
         template_prune(pruner->node->parts->volume, (const char(*)[ID_SIZE])pruner->keep,
-                       pruner->count, pruner->as_of_ms);
+                       pruner->count, pruner->as_of_ms, &pruner->waiting);
 }
 
 static void done_prune(void *arg)
@@ -95,7 +97,9 @@ static void done_prune(void *arg)
         base_forget_removed(pruner->node);
         template_drop_images(pruner->node);
     }
-    loop_timer_start(pruner->timer, pruner->is_wanted ? 0 : PERIOD_MS);
+    loop_timer_start(pruner->timer, pruner->is_wanted     ? 0
+                                    : pruner->waiting > 0 ? PERIOD_WAITING_MS
+                                                          : PERIOD_MS);
     pruner->is_wanted = false;
 }
 

@@ -99,14 +99,10 @@ def test_of_disk_and_of_memory(templates, installation, sandboxes):
     assert (folder / first["version"]).exists() and (folder / second["version"]).exists(), "in use"
     api.delete(booted["id"])
     api.delete(going["id"])
-    installation.kill_daemon("space-node")
-    installation.wait_ready()
     poll.until(lambda: not (folder / first["version"]).exists(), 30, "unused: gone")
     assert (folder / second["version"]).exists(), "a checkpoint is of it"
     api.expect(200, "DELETE", f"/v1/checkpoints/{again}")
     assert api.check_output(source, "echo alive") == "alive\n"
-    installation.kill_daemon("space-node")
-    installation.wait_ready()
 
 
 def test_refusals_and_the_shipped_one(templates, installation, shared):
