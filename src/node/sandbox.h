@@ -1,17 +1,16 @@
 /* Sandboxes of this node: records, creation, deletion, lookup.
  *
  * State machine (deadline; exits):
- *   creating  start or boot timeout; -> running, or an error for its waiters and then deleting
- *   running   none;                  -> pausing, suspending, deleting, error (the VM ended,
- * unasked) pausing   SILENCE's, then stop's; -> paused, running (the guest refused), deleting,
- * error paused    none; memory resident; -> waking, suspending, deleting, error suspending
- * SILENCE's, stop's, save's; -> suspended, running (undone), deleting, error suspended none; memory
- * on disk;  -> waking, deleting waking    cont's, then WAKE's; of a suspended one start, load and
- * identity;
- *             -> running, paused (nothing was done yet), suspended (undone), deleting, error
- *   error     none; keeps the disk;  -> deleting
- *   deleting  retried until done;    -> deleted
- *   deleted   end of the loop turn;  -> freed
+ *   creating   start or boot timeout       running, or an error for its waiters and then deleting
+ *   running    none                        pausing, suspending, deleting, error (the VM ended)
+ *   pausing    SILENCE's, then stop's      paused, running (the guest refused), deleting, error
+ *   paused     none; memory resident       waking, pausing, suspending, deleting, error
+ *   suspending SILENCE's, stop's, save's   suspended, running (undone), deleting, error
+ *   suspended  none; memory on disk        waking, deleting
+ *   waking     cont's, then WAKE's         running, paused, suspended (undone), deleting, error
+ *   error      none; keeps the disk        deleting
+ *   deleting   retried until done          deleted
+ *   deleted    end of the loop turn        freed
  * Pointers are valid within a loop turn; across turns keep the id and use sandbox_find. */
 #pragma once
 

@@ -101,7 +101,7 @@ def test_a_method_that_a_path_lacks_is_405_with_allow(api, shared):
     for method, path, allowed in [
         ("PUT", "/v1/sandboxes", {"GET", "POST"}),
         ("POST", f"/v1/sandboxes/{shared}", {"GET", "PATCH", "DELETE"}),
-        ("DELETE", "/v1/templates", {"GET"}),
+        ("DELETE", "/v1/templates", {"GET", "POST"}),
         ("GET", "/v1/run", {"POST"}),
         ("POST", "/healthz", {"GET"}),
     ]:
