@@ -104,6 +104,7 @@ static int create(struct cli *cli, const struct args *args)
     _cleanup_buf_ struct buf out = buf_make(0);
     struct error err = {0};
     char path[REST_REQUEST_SIZE];
+    char id[ID_SIZE];
     const json_t *made;
 
     if (args->word_count != 2) {
@@ -113,9 +114,11 @@ static int create(struct cli *cli, const struct args *args)
         (void)error_set(&err, EINVAL, "from what? --checkpoint CHECKPOINT");
         return cli_fail_usage(cli, &err);
     }
-    body = json_pack("{s:s, s:s}", "name", args_word(args, 1), "checkpoint_id", checkpoint);
-    if (cli_connect(cli, &err) < 0 ||
-        api_send(cli, "POST", "/v1/templates?wait=60", body, &answer, &err) < 0 ||
+    if (cli_connect(cli, &err) < 0 || api_find_checkpoint(cli, checkpoint, NULL, id, &err) < 0) {
+        return cli_fail(cli, &err);
+    }
+    body = json_pack("{s:s, s:s}", "name", args_word(args, 1), "checkpoint_id", id);
+    if (api_send(cli, "POST", "/v1/templates?wait=60", body, &answer, &err) < 0 ||
         api_wait_operation(cli, answer, &err) < 0) {
         return cli_fail(cli, &err);
     }
