@@ -173,15 +173,16 @@ def test_a_damaged_checkpoint(node, templates, taken):
 
 
 def test_a_disk_that_does_not_boot(node, templates):
-    made = Checkpoints(node)
-    checkpoint = made.take(made.create(), memory=False)["id"]
+    sandbox, checkpoint = node.create(), new_id("ck")
+    node.expect(200, "PUT", f"/n1/checkpoints/{checkpoint}", {"sandbox": sandbox, "memory": False})
     disk = templates.volume / "checkpoints" / checkpoint / "snapshot/disk.img"
     with disk.open("r+b") as file:
         file.write(bytes(1 << 20))
     refused = templates.put(new_id("tm"), checkpoint)
     assert refused.status == 409 and refused.json["error"]["details"]["state"] == "not_bootable", refused.body
     assert templates.left() == []
-    made.remove()
+    node.expect(200, "DELETE", f"/n1/checkpoints/{checkpoint}")
+    node.delete(sandbox)
 
 
 def test_many_at_once(node, templates, taken):
