@@ -4,8 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define GUESS_MAX_DISTANCE 2U
-#define GUESS_MAX_LENGTH   24U
+#include "cli/guess.h"
 
 struct parser {
     struct args *args;
@@ -63,43 +62,15 @@ static const struct option_spec *option_find_letter(const struct option_spec *ta
     return NULL;
 }
 
-/* Edits between two short words; large when either is long. */
-static size_t edit_distance(const char *a, const char *b, size_t b_length)
-{
-    size_t row[GUESS_MAX_LENGTH + 1];
-    size_t a_length = strlen(a);
-
-    if (a_length > GUESS_MAX_LENGTH || b_length > GUESS_MAX_LENGTH) {
-        return SIZE_MAX;
-    }
-    for (size_t j = 0; j <= b_length; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= b_length; j++) {
-            size_t best = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-
-            diagonal = row[j];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            row[j] = best;
-        }
-    }
-    return row[b_length];
-}
-
 static void
 guess_option(const struct option_spec *table, const char *name, size_t n, const char **best)
 {
-    size_t distance = GUESS_MAX_DISTANCE;
+    size_t distance = SIZE_MAX;
 
     for (const struct option_spec *s = table; s != NULL && !is_last(s); s++) {
-        size_t d = s->name == NULL || s->help == NULL ? SIZE_MAX : edit_distance(s->name, name, n);
+        size_t d = s->name == NULL || s->help == NULL ? SIZE_MAX : guess_distance(s->name, name, n);
 
-        if (d <= distance && d < n) {
+        if (d < distance) {
             distance = d;
             *best = s->name;
         }
@@ -125,13 +96,17 @@ static int unknown_option(const struct parser *p, const char *name, size_t n)
 static int unknown_verb(const struct parser *p, const char *name)
 {
     size_t n = strlen(name);
-    size_t distance = GUESS_MAX_DISTANCE;
+    size_t distance = SIZE_MAX;
+    const char *synonym = guess_synonym(name);
     const char *guess = NULL;
 
+    if (synonym != NULL) {
+        return error_set(p->err, EINVAL, "unknown verb %.60s; did you mean %s?", name, synonym);
+    }
     for (const struct verb *v = p->verbs; v->name != NULL; v++) {
-        size_t d = edit_distance(v->name, name, n);
+        size_t d = v->group == VERB_GROUP_COUNT ? SIZE_MAX : guess_distance(v->name, name, n);
 
-        if (d <= distance && d < n) {
+        if (d < distance) {
             distance = d;
             guess = v->name;
         }

@@ -99,12 +99,29 @@ static void expect_wrong(const char *text, const char *part)
     }
 }
 
+static void expect_no_guess(const char *text)
+{
+    char line[200];
+    char *argv[MAX_WORDS + 1] = {NULL};
+    _cleanup_args_ struct args args = {0};
+    struct error err = {0};
+
+    (void)snprintf(line, sizeof(line), "%s", text);
+    assert_true(parse(line, &args, argv, &err) < 0);
+    assert_null(strstr(err.message, "did you mean"));
+}
+
 static void test_wrong_usage_says_what_was_meant(void **state)
 {
     (void)state;
     expect_wrong("space exce box ls", "did you mean exec?");
     expect_wrong("space frobnicate", "unknown verb frobnicate");
     expect_wrong("space exec --detahc box ls", "did you mean --detach?");
+    expect_wrong("space delete box", "did you mean rm?");
+    expect_wrong("space stop box", "did you mean pause or suspend?");
+    expect_no_guess("space zap");
+    expect_no_guess("space exec --all box ls");
+    expect_no_guess("space exec --ttl 3 box ls");
     expect_wrong("space exec --zzz box ls", "unknown option --zzz");
     expect_wrong("space exec -x box ls", "unknown option -x");
     expect_wrong("space exec box", "which command?");

@@ -144,7 +144,7 @@ static int remove_one(struct cli *cli, const char *word, json_t *answers)
     }
     (void)json_array_append(answers, answer);
     if (!cli->json) {
-        cli_progress(cli, "removed %s", id);
+        cli_progress(cli, "deleted %s", id);
     }
     return EXIT_STATUS_DONE;
 }
@@ -159,9 +159,9 @@ static int remove_all(struct cli *cli, const struct args *args)
     if (args->word_count < 2) {
         return usage(cli);
     }
-    if (asks(cli, args) && !cli_confirm(cli, "Remove %s%s?", args_word(args, 1),
+    if (asks(cli, args) && !cli_confirm(cli, "Delete %s%s?", args_word(args, 1),
                                         args->word_count > 2 ? " and the others" : "")) {
-        cli_note("nothing was removed");
+        cli_note("nothing was deleted");
         return EXIT_STATUS_REFUSED;
     }
     if (cli_connect(cli, &err) < 0) {

@@ -11,6 +11,8 @@
 #include "cli/rest.h"
 
 #define COMPLETE_TIMEOUT_MS 1500
+#define SANDBOXES           "/v1/sandboxes?limit=1000&fields=id,name"
+#define CHECKPOINTS         "/v1/checkpoints?limit=1000&fields=id,name"
 
 static void put_candidate(struct buf *out, const char *prefix, const char *text)
 {
@@ -87,7 +89,7 @@ static void put_sandbox_places(struct cli *cli, struct buf *out, const char *pre
     _cleanup_buf_ struct buf names = buf_make(0);
     struct span rest;
 
-    put_names(cli, &names, "/v1/sandboxes?limit=1000&fields=id,name", prefix);
+    put_names(cli, &names, SANDBOXES, prefix);
     rest = buf_span(&names);
     while (rest.n > 0) {
         struct span line = span_head(rest, span_find(rest, 0, '\n'));
@@ -97,11 +99,73 @@ static void put_sandbox_places(struct cli *cli, struct buf *out, const char *pre
     }
 }
 
+static void put_list(struct buf *out, const char *const *words, const char *prefix)
+{
+    for (; *words != NULL; words++) {
+        put_candidate(out, prefix, *words);
+    }
+}
+
+/* The value of an option, where its values are known. */
+static bool
+put_option_value(struct cli *cli, struct buf *out, const char *option, const char *prefix)
+{
+    static const char *const states[] = {"creating",   "running",   "pausing", "paused",   "waking",
+                                         "suspending", "suspended", "error",   "deleting", NULL};
+
+    if (strcmp(option, "--state") == 0) {
+        put_list(out, states, prefix);
+        return true;
+    }
+    if (strcmp(option, "--checkpoint") == 0) {
+        put_names(cli, out, CHECKPOINTS, prefix);
+        return true;
+    }
+    return false;
+}
+
+/* Words of verbs that have verbs of their own: `given` are those after the verb, the last one is
+ * being typed. */
+static bool put_inner_words(
+    struct cli *cli, struct buf *out, const char *verb, char *const *given, size_t count)
+{
+    static const struct {
+        const char *verb;
+        const char *inner[5];
+        const char *sandbox; /* which of them take a sandbox */
+        const char *list;    /* what the others take */
+    } verbs[] = {
+        {"checkpoint", {"create", "ls", "rm"}, "create ls", CHECKPOINTS},
+        {"keys", {"ls", "create", "rm"}, "", "/v1/keys?limit=1000"},
+        {"node", {"ls", "drain", "undrain"}, "", "/v1/nodes?limit=1000"},
+    };
+    const char *prefix = given[count - 1];
+
+    if (strcmp(verb, "rollback") == 0 && count > 1) {
+        put_names(cli, out, CHECKPOINTS, prefix);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+        if (strcmp(verb, verbs[i].verb) != 0) {
+            continue;
+        }
+        if (count == 1) {
+            put_list(out, verbs[i].inner, prefix);
+        } else if (verbs[i].sandbox[0] != '\0' && strstr(verbs[i].sandbox, given[0]) != NULL) {
+            put_names(cli, out, SANDBOXES, prefix);
+        } else if (strcmp(verb, "keys") != 0 || strcmp(given[0], "rm") == 0) {
+            put_names(cli, out, verbs[i].list, prefix);
+        }
+        return true;
+    }
+    return false;
+}
+
 static void put_words(struct cli *cli, struct buf *out, const struct verb *verb, const char *prefix)
 {
     switch (verb->words) {
     case VERB_WORDS_SANDBOX:
-        put_names(cli, out, "/v1/sandboxes?limit=1000&fields=id,name", prefix);
+        put_names(cli, out, SANDBOXES, prefix);
         break;
     case VERB_WORDS_TEMPLATE:
         put_names(cli, out, "/v1/templates?limit=1000", prefix);
@@ -122,7 +186,9 @@ int cmd_complete(struct cli *cli, const struct args *args)
 {
     _cleanup_buf_ struct buf out = buf_make(0);
     const char *last = args->command_count > 0 ? args->command[args->command_count - 1] : "";
+    const char *before = args->command_count > 1 ? args->command[args->command_count - 2] : "";
     const struct verb *verb = NULL;
+    size_t after = 0; /* the first word behind the verb */
 
     for (size_t i = 0; i + 1 < args->command_count; i++) {
         if (strcmp(args->command[i], "--") == 0) {
@@ -130,6 +196,7 @@ int cmd_complete(struct cli *cli, const struct args *args)
         }
         if (verb == NULL && args->command[i][0] != '-') {
             verb = verb_find(cli->verbs, args->command[i]);
+            after = i + 1;
         }
     }
     if (last[0] == '-') {
@@ -139,7 +206,9 @@ int cmd_complete(struct cli *cli, const struct args *args)
         }
     } else if (verb == NULL) {
         put_verbs(&out, cli->verbs, last);
-    } else {
+    } else if (!put_option_value(cli, &out, before, last) &&
+               !put_inner_words(cli, &out, verb->name, &args->command[after],
+                                args->command_count - after)) {
         put_words(cli, &out, verb, last);
     }
     return cli_print(&out);

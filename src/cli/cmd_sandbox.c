@@ -149,8 +149,10 @@ int cmd_ls(struct cli *cli, const struct args *args)
     const json_t *items;
 
     buf_put_str(&path, "/v1/sandboxes");
-    if ((limit != NULL && text_parse_count(limit, "limit", 1000000, &max, &err) < 0) ||
-        put_filters(&path, args, &err) < 0) {
+    if (limit != NULL && text_parse_count(limit, "limit", 1000000, &max, &err) == 0 && max == 0) {
+        (void)error_set(&err, EINVAL, "--limit must be at least 1");
+    }
+    if (err.errnum != 0 || put_filters(&path, args, &err) < 0) {
         return cli_fail_usage(cli, &err);
     }
     if (cli_connect(cli, &err) < 0 || api_list(cli, buf_str(&path), max, &list, &err) < 0) {
@@ -196,13 +198,13 @@ static int print_record(const json_t *record)
 
     json_object_foreach((json_t *)(uintptr_t)record, key, value) {
         if (!json_is_object(value)) {
-            buf_printf(&out, "%-30s ", key);
+            buf_printf(&out, "%-32s ", key);
             put_value(&out, value);
             buf_put_str(&out, "\n");
             continue;
         }
         json_object_foreach(value, inner_key, inner) {
-            buf_printf(&out, "%s.%-*s ", key, (int)(29 - (strlen(key) < 29 ? strlen(key) : 28)),
+            buf_printf(&out, "%s.%-*s ", key, (int)(31 - (strlen(key) < 31 ? strlen(key) : 30)),
                        inner_key);
             put_value(&out, inner);
             buf_put_str(&out, "\n");
@@ -261,9 +263,9 @@ int cmd_rm(struct cli *cli, const struct args *args)
         return cli_fail(cli, &err);
     }
     if (!args_has(args, "yes") && cli->err_is_terminal && isatty(STDIN_FILENO) == 1 &&
-        !cli_confirm(cli, "Remove %s%s with everything in it?", args_word(args, 0),
+        !cli_confirm(cli, "Delete %s%s with everything in it?", args_word(args, 0),
                      args->word_count > 1 ? " and the others" : "")) {
-        cli_note("nothing was removed");
+        cli_note("nothing was deleted");
         return EXIT_STATUS_REFUSED;
     }
     for (size_t i = 0; i < args->word_count; i++) {

@@ -101,6 +101,11 @@ int forward_listen(struct forward_port *port, const char *address, struct error 
                          "%.60s port %u is taken on this machine; `0:%u` takes a free one", address,
                          (unsigned int)port->local, (unsigned int)port->remote);
     }
+    if (r == -EACCES) {
+        return error_set(err, EACCES,
+                         "%.60s port %u needs root on this machine; `0:%u` takes a free one",
+                         address, (unsigned int)port->local, (unsigned int)port->remote);
+    }
     return r < 0 ? error_set(err, -r, "cannot listen on %.60s port %u: %s", address,
                              (unsigned int)port->local, strerror(-r))
                  : 0;

@@ -6,6 +6,7 @@
 #include "cli/args.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/guess.h"
 
 #define VERB_COLUMN   13
 #define OPTION_COLUMN 28
@@ -207,11 +208,14 @@ int cmd_help(struct cli *cli, const struct args *args)
     const char *word = args_word(args, 0);
     const struct verb *verb = word != NULL ? verb_find(cli->verbs, word) : NULL;
     _cleanup_buf_ struct buf out = buf_make(0);
-    struct error err = {0};
 
     if (word != NULL && verb == NULL) {
-        (void)error_set(&err, 22, "there is no verb %.60s", word);
-        return cli_fail_usage(cli, &err);
+        const char *synonym = guess_synonym(word);
+
+        cli_note("space: there is no verb %.60s%s%s", word, synonym != NULL ? "; see " : "",
+                 synonym != NULL ? synonym : "");
+        cli_note("       `space help` lists them");
+        return EXIT_STATUS_USAGE;
     }
     if (args_has(args, "man")) {
         help_put_man(&out, cli->verbs, cli->globals);

@@ -8,11 +8,25 @@
 #include "cli/cli.h"
 #include "cli/rest.h"
 
+#define ERRNO_MAX  4096
 #define KEY_PREFIX "space_" /* of an API key; a token has another one */
 
 static const json_t *refusal_details(const struct cli *cli)
 {
     return json_object_get(cli->rest != NULL ? rest_last_error(cli->rest) : NULL, "details");
+}
+
+/* Whether a sentence has the text of this errno in it already. */
+static bool says_errno(const char *message, const char *name)
+{
+    for (int i = 1; i < ERRNO_MAX; i++) {
+        const char *known = strerrorname_np(i);
+
+        if (known != NULL && strcmp(known, name) == 0) {
+            return strstr(message, strerrordesc_np(i)) != NULL;
+        }
+    }
+    return false;
 }
 
 /* The details of a refusal that a person can use: which object, which errno. */
@@ -29,7 +43,7 @@ static void print_details(const struct cli *cli, const struct error *err)
     if (sandbox[0] != '\0' && err->code != ERROR_NOT_FOUND) {
         cli_note("       sandbox %s", sandbox);
     }
-    if (errno_name[0] != '\0') {
+    if (errno_name[0] != '\0' && !says_errno(err->message, errno_name)) {
         cli_note("       errno %s", errno_name);
     }
     if (strcmp(api_text(last, "code"), "internal") == 0) {

@@ -104,6 +104,36 @@ def test_what_was_never_made_is_not_named(space, api):
     assert "sandbox sb4kq7m2xw9c5t3n8h6d" in space("create", "base").stderr
 
 
+def test_an_errno_is_said_once(space, api):
+    refuse(api, 400, "invalid_request", "cannot execute /nosuch: No such file or directory", errno="ENOENT")
+    assert "errno" not in space("exec", "sb4kq7m2xw9c5t3n8h6d", "--", "/nosuch").stderr
+    refuse(api, 400, "invalid_request", "cannot execute /nosuch", errno="ENOENT")
+    assert "errno ENOENT" in space("exec", "sb4kq7m2xw9c5t3n8h6d", "--", "/nosuch").stderr
+
+
+def test_usage_that_was_taken_for_something_else(space):
+    done = space("help", "delete")
+    assert done.returncode == 2 and "see rm" in done.stderr and "`space help`" in done.stderr and "--help" not in done.stderr
+    assert space("ls", "--limit", "0").returncode == 2
+
+
+def candidates(space, *words):
+    return set(space("__complete", "--", *words).stdout.split())
+
+
+def test_completions_of_subcommands_and_values(space, api):
+    box = api.create({"template": "base", "name": "box"})["id"]
+    clean = checkpoint(api, box, None)
+    assert candidates(space, "node", "") == {"ls", "drain", "undrain"}
+    assert candidates(space, "keys", "") == {"ls", "create", "rm"}
+    assert candidates(space, "checkpoint", "c") == {"create"}
+    assert candidates(space, "checkpoint", "create", "") == {"box"}
+    assert candidates(space, "checkpoint", "rm", "") == candidates(space, "create", "--checkpoint", "") == {clean}
+    assert candidates(space, "rollback", "box", "") == {clean}
+    assert candidates(space, "node", "drain", "") == {"local"}
+    assert "suspended" in candidates(space, "ls", "--state", "s")
+
+
 def test_a_name_that_no_key_has(space):
     done = space("keys", "rm", "nosuch")
     assert done.returncode == 1 and "no key is called nosuch" in done.stderr
