@@ -14,7 +14,8 @@
 #include "node/node_private.h"
 #include "node/vm.h"
 
-#define PROBE_SILENCE_MS 5000  /* without a byte on its console: nothing runs there */
+#define PROBE_SILENCE_MS 5000  /* without a first byte on its console: nothing runs there */
+#define PROBE_PAUSE_MS   20000 /* between two words of one that runs, on a host that is busy */
 #define PROBE_TIMEOUT_MS 60000 /* of a guest that says something, on a host that is busy */
 #define PROBE_POLL_MS    100
 #define PROBE_MEMORY_MIB 128
@@ -97,9 +98,10 @@ static bool use_cache(struct probe *p)
 static void set_deadline(struct probe *p)
 {
     int64_t left_ms = p->ready_ms + PROBE_TIMEOUT_MS - clock_monotonic_ms();
+    int64_t most_ms = p->heard == 0 ? PROBE_SILENCE_MS : PROBE_PAUSE_MS;
 
-    if (left_ms > PROBE_SILENCE_MS) {
-        left_ms = PROBE_SILENCE_MS;
+    if (left_ms > most_ms) {
+        left_ms = most_ms;
     }
     vm_set_deadline(p->vm, left_ms > 1 ? left_ms : 1, "probe_timeout",
                     p->heard == 0 ? "it said nothing" : "it did not come up in time");
