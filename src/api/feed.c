@@ -8,6 +8,7 @@
 #include "api/lifecycle.h"
 #include "api/report.h"
 #include "api/run_once.h"
+#include "api/store_checkpoint.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "io/json_request.h"
@@ -120,6 +121,12 @@ static int mark_lost(struct api *api, const char *id, const char *code, const ch
     return store_sandbox_set_state(api->store, id, SANDBOX_ERROR, code, message, &err);
 }
 
+/* Suspended, and in the object store: no node needs to have it. */
+static bool is_stored(const struct sandbox *s)
+{
+    return s->state == SANDBOX_SUSPENDED && s->manifest[0] != '\0';
+}
+
 static int apply(struct api *api, struct sandbox *s, const struct sandbox_report *report)
 {
     struct error err;
@@ -127,7 +134,8 @@ static int apply(struct api *api, struct sandbox *s, const struct sandbox_report
     int r;
 
     if (report->deleted) {
-        return s->state == SANDBOX_ERROR
+        /* Or what was being fetched for it is gone again, and it is where it was. */
+        return s->state == SANDBOX_ERROR || is_stored(s)
                    ? 0
                    : mark_lost(api, s->id, "deleted_at_node", "the node has deleted this sandbox");
     }
@@ -210,6 +218,27 @@ int feed_on_sandbox(struct api *api, struct span data, bool synced)
     return 0;
 }
 
+int feed_on_checkpoint(struct api *api, struct span data)
+{
+    _cleanup_json_ json_t *record = NULL;
+    const char *id;
+    const char *manifest;
+    struct error err = {0};
+
+    if (json_answer_parse(data, &record, &err) < 0) {
+        return -EBADMSG;
+    }
+    id = json_string_value(json_object_get(record, "id"));
+    manifest = json_string_value(json_object_get(record, "manifest"));
+    if (id == NULL || !id_is_valid(id, "ck")) {
+        return -EBADMSG;
+    }
+    if (store_checkpoint_set_manifest(api->store, id, manifest == NULL ? "" : manifest, &err) < 0) {
+        log_warning("feed", "checkpoint=%s problem=%s", id, LOG_STR(err.message));
+    }
+    return 0;
+}
+
 void feed_begin(struct api *api)
 {
     api->feed->seen_count = 0;
@@ -220,7 +249,7 @@ static int check_living(void *arg, const struct sandbox *s)
     struct feed *feed = arg;
     struct api *api = feed->api;
 
-    if (was_seen(feed, s->id) || s->state == SANDBOX_ERROR || lifecycle_is_busy(api, s->id) ||
+    if (was_seen(feed, s->id) || s->state == SANDBOX_ERROR || is_stored(s) || lifecycle_is_busy(api, s->id) ||
         run_once_is_busy(api, s->id)) {
         return 0;
     }

@@ -12,6 +12,8 @@ void feed_free(struct feed *feed);
 /* A new stream begins: forgets what the last one has shown. */
 void feed_begin(struct api *api);
 /* One `sandbox` event. 0 or -errno, which ends the stream. */
+/* The same of a checkpoint that is in the object store. */
+int feed_on_checkpoint(struct api *api, struct span data);
 int feed_on_sandbox(struct api *api, struct span data, bool synced);
 /* All sandboxes have been shown: what the store has and the node has not is marked. */
 int feed_on_synced(struct api *api);

@@ -45,6 +45,7 @@ void job_free(struct job *job)
     list_remove(&job->link);
     list_remove(&job->hash_link);
     loop_timer_free(job->timer);
+    json_decref(job->fetch_answer);
     free(job);
 }
 
@@ -308,6 +309,8 @@ static void on_job_done(void *arg, struct http_call *call, const struct error *e
         give_up(job);
     } else if (err != NULL) {
         job_park(job);
+    } else if (job->fetch != JOB_FETCH_NONE) {
+        job_on_fetched(job, call);
     } else if (job->kind == JOB_CREATE) {
         job_on_create_done(job, call);
     } else if (is_change(job)) {
@@ -346,7 +349,7 @@ static const char *create_body(struct job *job, const char *body, char **ret_kep
     return body;
 }
 
-static void start_call(struct job *job, struct http_call_request *request)
+void job_start_call(struct job *job, struct http_call_request *request)
 {
     static const struct http_call_callbacks callbacks = {.on_done = on_job_done};
     struct error err = {0};
@@ -373,7 +376,7 @@ static void send_change(struct job *job)
         return;
     }
     request.body = buf_span(&text);
-    start_call(job, &request);
+    job_start_call(job, &request);
 }
 
 static void send_capture(struct job *job)
@@ -394,7 +397,7 @@ static void send_capture(struct job *job)
         (void)snprintf(target, sizeof(target), "/n1/sandboxes/%s/rollback", job->sandbox_id);
     }
     request.body = span_of_str(body);
-    start_call(job, &request);
+    job_start_call(job, &request);
 }
 
 static void send_template(struct job *job)
@@ -414,7 +417,7 @@ static void send_template(struct job *job)
         (void)snprintf(target, sizeof(target), "/n1/templates/%s", job->sandbox_id);
     }
     request.body = span_of_str(body);
-    start_call(job, &request);
+    job_start_call(job, &request);
 }
 
 void job_send(struct job *job, const char *body)
@@ -425,6 +428,10 @@ void job_send(struct job *job, const char *body)
 
     if (job->is_over) {
         job_end(job);
+        return;
+    }
+    if (job->fetch != JOB_FETCH_NONE) {
+        job_send_fetch(job);
         return;
     }
     if (job->kind == JOB_TEMPLATE || job->kind == JOB_UNMAKE) {
@@ -462,7 +469,7 @@ void job_send(struct job *job, const char *body)
         request.body = span_of_str(body);
         request.timeout_ms = JOB_CREATE_TIMEOUT_MS;
     }
-    start_call(job, &request);
+    job_start_call(job, &request);
 }
 
 /* ---- what the others ask for ---- */

@@ -92,6 +92,10 @@ static int write_end(struct job *job, const json_t *record, const char *error)
         (void)report_apply_loss(&job->loss, &s);
         r = r < 0 ? r : store_sandbox_update(store, &s, &err);
     }
+    if (r >= 0 && error != NULL && job->fetch == JOB_FETCH_SANDBOX) {
+        /* No node has it: it is where it was. */
+        r = store_sandbox_set_state(store, job->sandbox_id, SANDBOX_SUSPENDED, "", "", &err);
+    }
     if (r >= 0) {
         r = store_operation_finish(store, job->operation_id, error, clock_real_ms(), &err);
     }
@@ -151,7 +155,7 @@ static bool is_settling(const json_t *envelope, const struct error *why)
     return why->code == ERROR_FAILED_PRECONDITION &&
            report_read(json_object_get(envelope, "sandbox"), &report) == 0 && !report.deleted &&
            (report.state == SANDBOX_PAUSING || report.state == SANDBOX_SUSPENDING ||
-            report.state == SANDBOX_WAKING);
+            report.state == SANDBOX_WAKING || report.state == SANDBOX_CREATING);
 }
 
 void job_on_change_done(struct job *job, struct http_call *call)
@@ -164,7 +168,10 @@ void job_on_change_done(struct job *job, struct http_call *call)
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node's answer makes no sense");
         fail(job, NULL, &err);
     } else if (status == 200) {
-        if (write_end(job, answer, NULL) < 0) {
+        const json_t *record =
+            job->fetch == JOB_FETCH_SANDBOX ? json_object_get(answer, "sandbox") : answer;
+
+        if (write_end(job, record, NULL) < 0) {
             job_park(job);
             return;
         }
@@ -173,8 +180,12 @@ void job_on_change_done(struct job *job, struct http_call *call)
     } else if (json_error_read(answer, &err) < 0) {
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node answered status %d", status);
         fail(job, NULL, &err);
+    } else if (job->fetch == JOB_FETCH_SANDBOX) {
+        fail(job, answer, &err);
     } else if (err.code == ERROR_SERVICE_UNAVAILABLE || is_settling(answer, &err)) {
         job_park(job); /* it is starting or stopping, or not yet at rest */
+    } else if (err.code == ERROR_NOT_FOUND && job_try_fetch(job, answer)) {
+        return;
     } else if (err.code == ERROR_NOT_FOUND) {
         fail_missing(job, answer, &err);
     } else {

@@ -197,18 +197,35 @@ static bool is_settling(const json_t *envelope, const struct error *why)
             strcmp(state, "waking") == 0);
 }
 
-/* The node has lost the sandbox; a checkpoint that is gone there is the rollback's failure only. */
-static int note_missing(const struct job *job, const json_t *envelope)
+/* The node has lost the sandbox; a checkpoint that is gone there is the rollback's failure only. One
+ * that the object store has is where it was. */
+static int note_missing(const struct job *job, const json_t *envelope, struct error *why)
 {
     const char *resource = json_string_value(json_object_get(
         json_object_get(json_object_get(envelope, "error"), "details"), "resource"));
+    _cleanup_sandbox_ struct sandbox s = {0};
     struct error err;
 
     if (resource == NULL || strcmp(resource, "sandbox") != 0) {
         return 0;
     }
+    if (store_sandbox_get(job->api->store, job->sandbox_id, &s, &err) > 0 &&
+        s.manifest[0] != '\0') {
+        (void)error_set_code(why, ERROR_FAILED_PRECONDITION, "suspended",
+                             "the sandbox is in the object store alone: wake it first");
+        return store_sandbox_set_state(job->api->store, job->sandbox_id, SANDBOX_SUSPENDED, "", "",
+                                       &err);
+    }
     return store_sandbox_set_state(job->api->store, job->sandbox_id, SANDBOX_ERROR,
                                    "host_restarted", "the node no longer has this sandbox", &err);
+}
+
+static bool has_code(const json_t *envelope, const char *code)
+{
+    const char *have =
+        json_string_value(json_object_get(json_object_get(envelope, "error"), "code"));
+
+    return have != NULL && strcmp(have, code) == 0;
 }
 
 void job_on_capture_done(struct job *job, struct http_call *call)
@@ -225,10 +242,17 @@ void job_on_capture_done(struct job *job, struct http_call *call)
     } else if (json_error_read(answer, &err) < 0) {
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node answered status %d", status);
         fail(job, NULL, &err);
+    } else if (err.code == ERROR_NOT_FOUND && job_try_fetch(job, answer)) {
+        return;
     } else if (err.code == ERROR_SERVICE_UNAVAILABLE || is_settling(answer, &err) ||
-               (err.code == ERROR_NOT_FOUND && note_missing(job, answer) < 0)) {
+               (err.code == ERROR_NOT_FOUND && note_missing(job, answer, &err) < 0)) {
         job_park(job); /* it is starting or stopping, not yet at rest, or the store cannot say so */
+    } else if (err.code == ERROR_FAILED_PRECONDITION && !has_code(answer, "failed_precondition")) {
+        fail(job, NULL, &err); /* said here */
     } else {
+        if (job->fetch_answer != NULL && json_error_read(job->fetch_answer, &err) == 0) {
+            (void)json_object_set(answer, "error", json_object_get(job->fetch_answer, "error"));
+        }
         fail(job, answer, &err);
     }
 }

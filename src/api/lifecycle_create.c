@@ -163,6 +163,10 @@ void job_on_create_done(struct job *job, struct http_call *call)
         job_fail_create(job, NULL, &err);
     } else if (err.code == ERROR_SERVICE_UNAVAILABLE) {
         job_park(job); /* it is starting or stopping */
+    } else if (err.code == ERROR_NOT_FOUND && job_try_fetch(job, answer)) {
+        return;
+    } else if (job->fetch_answer != NULL && json_error_read(job->fetch_answer, &err) == 0) {
+        job_fail_create(job, job->fetch_answer, &err); /* why it is not there */
     } else {
         job_fail_create(job, answer, &err);
     }

@@ -11,7 +11,15 @@
 #include "base/list.h"
 
 struct http_call;
+struct http_call_request;
 struct loop_timer;
+
+/* What is on its way from the object store to the node, for the job. */
+enum job_fetch {
+    JOB_FETCH_NONE,
+    JOB_FETCH_SANDBOX,
+    JOB_FETCH_CHECKPOINT,
+};
 
 enum job_kind {
     JOB_CREATE,
@@ -48,6 +56,9 @@ struct job {
     char reason_code[32];
     char reason_message[160];
     struct sandbox_loss loss;
+    enum job_fetch fetch;
+    bool has_fetched;     /* or has tried */
+    json_t *fetch_answer; /* of a failure */
 };
 
 /* lifecycle.c */
@@ -117,6 +128,13 @@ void fork_tell(struct api *api, const char *operation_id);
 bool fork_is_waiting(const struct job *job);
 /* After a start: what of it has yet to end. */
 int fork_load(struct api *api, const struct operation *o) _must_check_;
+/* lifecycle_fetch.c */
+/* The node does not have what the job needs. True when the object store has it: then it is asked
+ * for, and the job goes on with the answer. */
+bool job_try_fetch(struct job *job, const json_t *envelope);
+void job_send_fetch(struct job *job);
+void job_on_fetched(struct job *job, struct http_call *call);
+void job_start_call(struct job *job, struct http_call_request *request);
 
 /* lifecycle_template.c */
 void job_on_template_done(struct job *job, struct http_call *call);

@@ -309,6 +309,9 @@ static int on_event(void *arg, const struct sse_event *event)
     if (strcmp(event->name, "sandbox") == 0) {
         return feed_on_sandbox(link->api, event->data, link->state == LINK_READY);
     }
+    if (strcmp(event->name, "checkpoint") == 0) {
+        return feed_on_checkpoint(link->api, event->data);
+    }
     if (strcmp(event->name, "synced") == 0 && link->state == LINK_FEEDING) {
         int r = feed_on_synced(link->api);
 

@@ -66,7 +66,10 @@ json_t *sandbox_json(const struct sandbox *s)
         lifecycle_json(s), "created_at", time_json(s->created_at), "running_at",
         time_json(s->running_at), "active_at", time_json(s->active_at), "expires_at",
         time_json(s->expires_at), "node", s->node, "identity", stored_json(s->identity),
-        "durability", s->state == SANDBOX_SUSPENDED ? "local" : NULL);
+        "durability",
+        s->state != SANDBOX_SUSPENDED ? NULL
+        : s->manifest[0] != '\0'      ? "replicated"
+                                      : "local");
 }
 
 json_t *operation_json(const struct operation *o)
@@ -84,7 +87,7 @@ json_t *checkpoint_json(const struct checkpoint *c)
 {
     return json_pack("{s:s, s:o, s:s, s:b, s:I, s:s, s:o}", "id", c->id, "name", text_json(c->name),
                      "sandbox_id", c->sandbox_id, "memory", (int)c->memory, "size_bytes",
-                     (json_int_t)c->size_bytes, "durability", "local", "created_at",
+                     (json_int_t)c->size_bytes, "durability", c->manifest[0] != '\0' ? "replicated" : "local", "created_at",
                      time_json(c->created_at));
 }
 

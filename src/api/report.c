@@ -69,6 +69,7 @@ int report_read(const json_t *record, struct sandbox_report *ret_report)
     if (!report.deleted &&
         (read_text(reason, "code", report.reason_code, sizeof(report.reason_code)) < 0 ||
          read_text(reason, "message", report.reason_message, sizeof(report.reason_message)) < 0 ||
+         read_text(record, "manifest", report.manifest, sizeof(report.manifest)) < 0 ||
          read_text(record, "template_version", report.template_version,
                    sizeof(report.template_version)) < 0 ||
          read_number(record, "vcpus", &report.vcpus) < 0 ||
@@ -130,6 +131,16 @@ static bool note_suspension(const struct sandbox_report *report, struct sandbox 
            set_number(&s->suspended_at, clock_real_ms());
 }
 
+/* One that is waking may yet need it. */
+static bool note_manifest(const struct sandbox_report *report, struct sandbox *s)
+{
+    if (report->state == SANDBOX_WAKING || report->state == SANDBOX_CREATING) {
+        return false;
+    }
+    return set_text(s->manifest, sizeof(s->manifest),
+                    report->state == SANDBOX_SUSPENDED ? report->manifest : "");
+}
+
 int report_apply(const struct sandbox_report *report, struct sandbox *s)
 {
     int changed = apply_identity(report->identity, s);
@@ -143,6 +154,7 @@ int report_apply(const struct sandbox_report *report, struct sandbox *s)
         more = true;
     }
     more |= note_suspension(report, s);
+    more |= note_manifest(report, s);
     more |= set_text(s->reason_code, sizeof(s->reason_code), report->reason_code);
     more |= set_text(s->reason_message, sizeof(s->reason_message), report->reason_message);
     if (report->template_version[0] != '\0') {

@@ -17,6 +17,7 @@ struct sandbox_report {
     int64_t disk_mib;
     int64_t running_at;
     int64_t active_at;
+    char manifest[SANDBOX_MANIFEST_SIZE]; /* of its snapshot in the object store; "": none */
     const json_t *identity; /* borrowed from the parsed object, NULL for none */
 };
 

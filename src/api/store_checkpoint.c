@@ -6,7 +6,7 @@
 
 #define COLUMNS                                                                                    \
     "seq, id, name, sandbox_id, key_id, state, memory, size_bytes, template, template_version,"    \
-    " vcpus, memory_mib, disk_mib, env_names, created_at"
+    " vcpus, memory_mib, disk_mib, env_names, created_at, manifest"
 
 static const char *const state_names[] = {
     [CHECKPOINT_MAKING] = "making",   [CHECKPOINT_READY] = "ready",
@@ -63,6 +63,7 @@ static int read_row(sqlite3_stmt *stmt, void *ret, struct error *err)
     c->disk_mib = sqlite3_column_int64(stmt, 12);
     c->env_names = store_column_dup(stmt, 13, &failed);
     c->created_at = sqlite3_column_int64(stmt, 14);
+    store_column_copy(stmt, 15, c->manifest, sizeof(c->manifest));
     if (failed) {
         return error_set(err, ENOMEM, "no memory");
     }
@@ -102,6 +103,19 @@ int store_checkpoint_set_forking(struct store *store, const char *id, struct err
     int r = store_exec(
         store, err, "UPDATE checkpoints SET state = 'forking' WHERE id = ?1 AND state = 'making'",
         "t", id);
+
+    return r < 0 ? r : 0;
+}
+
+int store_checkpoint_set_manifest(struct store *store,
+                                  const char *id,
+                                  const char *manifest,
+                                  struct error *err)
+{
+    int r = store_exec(store, err,
+                       "UPDATE checkpoints SET manifest = ?2"
+                       " WHERE id = ?1 AND manifest IS NOT ?2",
+                       "tt", id, or_null(manifest));
 
     return r < 0 ? r : 0;
 }

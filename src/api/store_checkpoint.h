@@ -25,6 +25,7 @@ struct checkpoint {
     enum checkpoint_state state;
     bool memory;
     int64_t size_bytes;
+    char manifest[SANDBOX_MANIFEST_SIZE]; /* in the object store; "": not there */
     char template_name[SANDBOX_NAME_SIZE];
     char template_version[ID_SIZE];
     int64_t vcpus;
@@ -62,6 +63,11 @@ int store_checkpoint_settle(struct store *store,
 /* It is made, and not to be seen: for the children of a fork. */
 int store_checkpoint_set_forking(struct store *store, const char *id, struct error *err)
     _must_check_;
+/* It is in the object store, as the node says. */
+int store_checkpoint_set_manifest(struct store *store,
+                                  const char *id,
+                                  const char *manifest,
+                                  struct error *err) _must_check_;
 int store_checkpoint_set_deleting(struct store *store, const char *id, struct error *err)
     _must_check_;
 /* One that is ready becomes lost, or the other way round; others stay as they are. */

@@ -121,6 +121,8 @@ static const struct store_migration migrations_table[] = {
         "  error TEXT,"
         "  PRIMARY KEY (operation_id, position)) WITHOUT ROWID;"},
     {8, "ALTER TABLE operations ADD COLUMN template TEXT;"},
+    {9, "ALTER TABLE sandboxes ADD COLUMN manifest TEXT;"
+        "ALTER TABLE checkpoints ADD COLUMN manifest TEXT;"},
 };
 
 const struct store_migration *store_migrations(size_t *ret_count)

@@ -8,7 +8,7 @@
     " vcpus, memory_mib, disk_mib, metadata, env_names, identity, transient, timeout_ms, node,"    \
     " created_at, running_at, active_at, expires_at, deleted_at, timeout_action,"                  \
     " idle_timeout_ms, idle_action, auto_wake, keep_suspended_ms, suspended_at,"                   \
-    " parent_id"
+    " parent_id, manifest"
 
 static const char *const state_names[] = {
     [SANDBOX_CREATING] = "creating",     [SANDBOX_RUNNING] = "running",
@@ -158,6 +158,7 @@ static int read_row(sqlite3_stmt *stmt, void *ret, struct error *err)
     s->rules.keep_suspended_ms = sqlite3_column_int64(stmt, 27);
     s->suspended_at = sqlite3_column_int64(stmt, 28);
     store_column_copy(stmt, 29, s->parent_id, sizeof(s->parent_id));
+    store_column_copy(stmt, 30, s->manifest, sizeof(s->manifest));
     if (failed) {
         sandbox_done(s);
         return error_set(err, ENOMEM, "no memory");
@@ -227,15 +228,15 @@ int store_sandbox_update(struct store *store, const struct sandbox *s, struct er
                        " disk_mib = ?9, metadata = ?10, env_names = ?11, identity = ?12,"
                        " timeout_ms = ?13, running_at = ?14, active_at = ?15, expires_at = ?16,"
                        " timeout_action = ?17, idle_timeout_ms = ?18, idle_action = ?19,"
-                       " auto_wake = ?20, keep_suspended_ms = ?21, suspended_at = ?22"
-                       " WHERE id = ?1",
-                       "ttttttiiitttiiiititiii", s->id, or_null(s->name),
+                       " auto_wake = ?20, keep_suspended_ms = ?21, suspended_at = ?22,"
+                       " manifest = ?23 WHERE id = ?1",
+                       "ttttttiiitttiiiititiiit", s->id, or_null(s->name),
                        or_null(s->template_version), state_names[s->state], or_null(s->reason_code),
                        or_null(s->reason_message), s->vcpus, s->memory_mib, s->disk_mib,
                        s->metadata, s->env_names, s->identity, s->rules.timeout_ms, s->running_at,
                        s->active_at, s->expires_at, timeout_action_of(s), s->rules.idle_timeout_ms,
                        action_names[s->rules.idle_action], (int64_t)s->rules.auto_wake,
-                       s->rules.keep_suspended_ms, s->suspended_at);
+                       s->rules.keep_suspended_ms, s->suspended_at, or_null(s->manifest));
 
     return r < 0 ? r : 0;
 }

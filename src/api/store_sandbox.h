@@ -7,7 +7,8 @@
 #include "api/store.h"
 #include "base/id.h"
 
-#define SANDBOX_NAME_SIZE 64
+#define SANDBOX_NAME_SIZE     64
+#define SANDBOX_MANIFEST_SIZE 65
 
 enum sandbox_state {
     SANDBOX_CREATING,
@@ -64,6 +65,7 @@ struct sandbox {
     int64_t running_at;
     int64_t active_at;
     int64_t expires_at;
+    char manifest[SANDBOX_MANIFEST_SIZE]; /* of its snapshot in the object store; "": none */
     int64_t suspended_at; /* since when it is suspended; 0: it is not */
     int64_t deleted_at;
 };

@@ -156,6 +156,21 @@ static const struct setting settings_table[] = {
      "60", NULL, "How long samples are kept, in memory."},
     {"node.max_processes", SETTING_NUMBER, NUMBER_FIELD(node_max_processes), 1, 100000, "1024",
      NULL, "Running commands per sandbox; records of ended ones make room, the oldest first."},
+
+    {"objects.store", SETTING_TEXT, TEXT_FIELD(objects_store), "local", NULL,
+     "Where a second copy of suspended sandboxes and checkpoints goes, compressed: `local` (the\n"
+     "directory objects in data_dir), a directory of another disk or of a network, s3://BUCKET or\n"
+     "s3://BUCKET/PREFIX, or `none`. One installation per directory or prefix."},
+    {"objects.endpoint", SETTING_TEXT, TEXT_FIELD(objects_endpoint), "https://s3.amazonaws.com",
+     NULL, "Of s3://: the server, https://HOST or https://HOST:PORT. Buckets are named in the path."},
+    {"objects.region", SETTING_TEXT, TEXT_FIELD(objects_region), "us-east-1", NULL,
+     "Of s3://: the region that requests are signed for."},
+    {"objects.keys_file", SETTING_PATH, TEXT_FIELD(objects_keys_file), "/etc/space/objects.keys",
+     NULL,
+     "Of s3://: a file of root's with mode 0600 and the lines access_key = ..., secret_key = ...\n"
+     "and, if there is one, session_token = ..."},
+    {"objects.garbage_seconds", SETTING_NUMBER, NUMBER_FIELD(objects_garbage_seconds), 1, 31536000,
+     "86400", NULL, "How long what no snapshot refers to any more is kept in the object store."},
 };
 
 #define SETTINGS_COUNT (sizeof(settings_table) / sizeof(settings_table[0]))

@@ -72,6 +72,11 @@ struct settings {
     uint64_t node_max_connections;
     uint64_t node_metrics_interval_seconds;
     uint64_t node_metrics_keep_minutes;
+    char objects_store[SETTINGS_PATH_SIZE]; /* "local", "none", a directory, "s3://BUCKET/PREFIX" */
+    char objects_endpoint[256];
+    char objects_region[64];
+    char objects_keys_file[SETTINGS_PATH_SIZE];
+    uint64_t objects_garbage_seconds;
     uint64_t node_max_processes; /* per sandbox, kept records included */
 };
 

@@ -190,6 +190,19 @@ static void print_use(struct buf *out, const json_t *node)
                                                              : "");
 }
 
+static void print_objects(struct buf *out, const json_t *node)
+{
+    const json_t *objects = json_object_get(node, "objects");
+    const char *problem = api_text(objects, "problem");
+
+    if (!json_is_object(objects)) {
+        return;
+    }
+    put_line(out, "object store", "%s; %" PRId64 " snapshot(s) to store, %" PRId64 " to remove%s%s",
+             api_text(objects, "store"), api_number(objects, "waiting"),
+             api_number(objects, "removals"), problem[0] != '\0' ? ": " : "", problem);
+}
+
 static void print_node(struct buf *out, const json_t *document)
 {
     const json_t *node = json_object_get(document, "node");
@@ -212,6 +225,7 @@ static void print_node(struct buf *out, const json_t *document)
     put_line(out, "sandboxes", "%" PRId64, api_number(node, "sandboxes"));
     print_pools(out, node);
     print_use(out, node);
+    print_objects(out, node);
 }
 
 static void print_drains(struct buf *out, const json_t *document)

@@ -1,5 +1,6 @@
 /* Checks of what runs: daemons, their age, the port, readiness. */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -94,6 +95,31 @@ static void check_node_answers(struct doctor *d)
     json_decref(node);
 }
 
+/* What waits, and why. */
+static void check_objects(struct doctor *d)
+{
+    const json_t *objects = json_object_get(d->node, "objects");
+    const char *problem = api_text(objects, "problem");
+
+    if (d->node == NULL) {
+        return;
+    }
+    if (!json_is_object(objects)) {
+        doctor_put(d, "objects", DOCTOR_OK, NULL,
+                   "no object store: what is suspended is on the disk of this machine only");
+    } else if (problem[0] != '\0') {
+        doctor_put(d, "objects", DOCTOR_DEGRADED,
+                   "make the store reachable, or correct objects.* in the settings; what waits is "
+                   "stored then",
+                   "%" PRId64 " snapshot(s) to store and %" PRId64 " to remove wait since %s: %s",
+                   api_number(objects, "waiting"), api_number(objects, "removals"),
+                   api_text(objects, "problem_since"), problem);
+    } else {
+        doctor_put(d, "objects", DOCTOR_OK, NULL, "%s, %" PRId64 " snapshot(s) to store",
+                   api_text(objects, "store"), api_number(objects, "waiting"));
+    }
+}
+
 /* Silence when the API does not tell: that is what readiness and admin key are checked for. */
 static void check_drain(struct doctor *d)
 {
@@ -134,6 +160,7 @@ void doctor_check_daemons(struct doctor *d)
     check_listen(d);
     if (node_runs) {
         check_node_answers(d);
+        check_objects(d);
     }
     if (api_runs) {
         check_ready(d);

@@ -116,12 +116,15 @@ struct json_t *checkpoint_describe(const struct checkpoint *ck)
     char created[CLOCK_TEXT_SIZE];
 
     clock_format(i->created_at_ms, created);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:I, s:s}", "id", i->id,
+    bool stored = ck->manifest[0] != '\0';
+
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:I, s:s, s:s, s:s?}", "id", i->id,
                      "state", names[ck->state], "sandbox_id", i->sandbox_id, "template",
                      i->template_name, "template_version", i->template_version, "vcpus",
                      (int)i->vcpus, "memory_mib", (int)i->memory_mib, "disk_mib", (int)i->disk_mib,
                      "memory", (int)i->memory, "size_bytes", (json_int_t)i->size_bytes,
-                     "created_at", created);
+                     "created_at", created, "durability", stored ? "replicated" : "local",
+                     "manifest", stored ? ck->manifest : NULL);
 }
 
 /* ---- waiting ---- */
@@ -233,6 +236,16 @@ static void done_remove(void *arg)
     free(job);
 }
 
+static void forget_objects(const struct checkpoint *ck)
+{
+    char path[CHECKPOINT_PATH_SIZE];
+
+    checkpoint_path(ck, "", OBJECTS_STORED, path, sizeof(path));
+    if (ck->manifest[0] != '\0' || (objects_enabled(ck->node) && access(path, F_OK) == 0)) {
+        objects_forget(ck->node, ck->info.id);
+    }
+}
+
 static void remove_files(struct checkpoint *ck)
 {
     struct remove_job *job = calloc(1, sizeof(*job));
@@ -244,6 +257,7 @@ static void remove_files(struct checkpoint *ck)
         return;
     }
     ck->state = CHECKPOINT_STATE_REMOVING;
+    forget_objects(ck);
     job->ck = ck;
     checkpoint_path(ck, "", "", job->path, sizeof(job->path));
     if (loop_submit(ck->node->loop, work_remove, done_remove, job, true) < 0) {
@@ -258,6 +272,9 @@ int checkpoint_remove(struct node *node, const char *id, checkpoint_fn fn, void 
     int r;
 
     if (ck == NULL) {
+        if (id_is_valid(id, "ck")) {
+            objects_forget(node, id); /* the store may have what this node has lost */
+        }
         fn(arg, NULL, NULL);
         return 0;
     }
@@ -279,6 +296,9 @@ void checkpoint_settle(struct checkpoint *ck, const struct checkpoint_info *info
 {
     ck->info = *info;
     ck->state = CHECKPOINT_STATE_READY;
+    if (ck->manifest[0] == '\0') {
+        objects_keep(ck->node, ck->info.id);
+    }
     log_info("checkpoint_made", "checkpoint=%s sandbox=%s memory=%d size_bytes=%llu", ck->info.id,
              ck->info.sandbox_id, (int)ck->info.memory, (unsigned long long)ck->info.size_bytes);
     ck->users++;

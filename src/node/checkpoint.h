@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "node/objects.h"
 #include "node/sandbox.h"
 
 #define CHECKPOINT_PATH_SIZE 480
@@ -58,6 +59,7 @@ struct checkpoint {
     struct node *node;
     struct checkpoint_info info;
     enum checkpoint_state state;
+    char manifest[OBJECTS_NAME_SIZE]; /* in the object store; "": not there */
     unsigned int users; /* what is being made from it */
     bool remove_wanted;
     struct list waiters;
@@ -110,6 +112,14 @@ int checkpoint_copy(const struct checkpoint_copy *copy,
                     struct error *err) _must_check_;
 /* It is in place: whoever waits hears so. */
 void checkpoint_settle(struct checkpoint *ck, const struct checkpoint_info *info);
+/* A record in state making that is to come from the object store; it ends as above. */
+int checkpoint_fetch(struct checkpoint *ck,
+                     const char *manifest,
+                     const char *template_name,
+                     const char *template_version,
+                     struct error *err) _must_check_;
+/* Reads its record, on a worker too. 0 or -EBADMSG. */
+int checkpoint_read(const char *dir, const char *id, struct checkpoint_info *ret) _must_check_;
 /* It came to nothing: its waiters hear why, its files go. */
 void checkpoint_fail(struct checkpoint *ck, const struct error *err);
 

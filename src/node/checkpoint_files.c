@@ -158,8 +158,7 @@ static int sync_dir(const char *path)
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-/* From `<ck>.new` to `<ck>`. */
-static int put_in_place(const char *building)
+int checkpoint_put_in_place(const char *building)
 {
     char path[CHECKPOINT_PATH_SIZE];
     size_t n = strlen(building);
@@ -203,7 +202,7 @@ int checkpoint_commit(struct checkpoint_info *info,
         r = sync_dir(building);
     }
     if (r == 0) {
-        r = put_in_place(building);
+        r = checkpoint_put_in_place(building);
     }
     if (r == -ENOSPC || r == -EDQUOT) {
         return error_set_code(err, ERROR_STORAGE_FULL, NULL,
@@ -246,26 +245,40 @@ struct json_t *checkpoint_load_env(const struct checkpoint *ck)
 
 /* ---- after a start ---- */
 
-static int load_one(struct node *node, int dir_fd, const char *id)
+int checkpoint_read(const char *dir, const char *id, struct checkpoint_info *ret)
+{
+    struct checkpoint_info info = {0};
+    char path[CHECKPOINT_PATH_SIZE + 64];
+    json_t *root;
+    bool good;
+
+    (void)snprintf(path, sizeof(path), "%.480s/%s", dir, RECORD);
+    root = json_file_read(AT_FDCWD, path, RECORD_MAX);
+    good = root != NULL && parse_record(root, &info) && strcmp(info.id, id) == 0;
+    json_decref(root);
+    if (good) {
+        *ret = info;
+    }
+    return good ? 0 : -EBADMSG;
+}
+
+static int load_one(struct node *node, const char *id)
 {
     struct checkpoint *ck = checkpoint_new(node, id);
-    struct checkpoint_info info = {0};
-    char path[64];
-    json_t *root;
+    char path[CHECKPOINT_PATH_SIZE];
 
     if (ck == NULL) {
         return -ENOMEM;
     }
-    (void)snprintf(path, sizeof(path), "%.20s/%s", id, RECORD);
-    root = json_file_read(dir_fd, path, RECORD_MAX);
-    if (root != NULL && parse_record(root, &info) && strcmp(info.id, id) == 0) {
-        ck->info = info;
+    checkpoint_path(ck, "", "", path, sizeof(path));
+    if (checkpoint_read(path, id, &ck->info) == 0) {
+        checkpoint_path(ck, "", "snapshot", path, sizeof(path));
+        objects_read_marker(path, ck->manifest);
         ck->state = CHECKPOINT_STATE_READY;
     } else {
         log_error("checkpoint_damaged", "checkpoint=%s", id);
         ck->state = CHECKPOINT_STATE_DAMAGED;
     }
-    json_decref(root);
     return 0;
 }
 
@@ -284,7 +297,7 @@ int checkpoint_load_all(struct node *node)
     }
     while (r == 0 && (entry = readdir(dir)) != NULL) {
         if (id_is_valid(entry->d_name, "ck") || id_is_valid(entry->d_name, "tm")) {
-            r = load_one(node, dirfd(dir), entry->d_name);
+            r = load_one(node, entry->d_name);
         } else if (entry->d_name[0] != '.' && dir_remove_tree(dirfd(dir), entry->d_name) < 0) {
             log_warning("checkpoint_left", "path=%s", LOG_STR(entry->d_name));
         }

@@ -13,6 +13,7 @@
 #include "node/data.h"
 #include "node/file_error.h"
 #include "node/node.h"
+#include "node/objects.h"
 #include "node/routes.h"
 #include "node/run.h"
 #include "node/sandbox.h"
@@ -138,6 +139,7 @@ static void read_spec(struct json_fields *f, struct sandbox_spec *spec)
     spec->template_name = json_fields_string(f, "template", 1, SANDBOX_TEMPLATE_SIZE - 1, NULL);
     spec->template_version = json_fields_string(f, "template_version", 1, ID_LENGTH, NULL);
     spec->hostname = json_fields_string(f, "hostname", 1, SANDBOX_HOSTNAME_SIZE - 1, NULL);
+    spec->manifest = json_fields_string(f, "manifest", OBJECTS_NAME_SIZE - 1, OBJECTS_NAME_SIZE - 1, NULL);
     spec->vcpus = (unsigned int)json_fields_unsigned(f, "vcpus", 1, SANDBOX_VCPUS_MAX, 0);
     spec->memory_mib = (unsigned int)json_fields_unsigned(f, "memory_mib", SANDBOX_MEMORY_MIB_MIN,
                                                           SANDBOX_MEMORY_MIB_MAX, 0);
@@ -145,6 +147,21 @@ static void read_spec(struct json_fields *f, struct sandbox_spec *spec)
     spec->env = json_fields_object(f, "env", SANDBOX_ENV_MAX);
     if (spec->env != NULL && f->error == 0) {
         f->error = command_env_check(spec->env, "env", f->err);
+    }
+}
+
+/* It goes on where it was: its template and sizes are needed, and have to be the same. */
+static void check_manifest(struct json_fields *f,
+                           const struct sandbox_spec *spec,
+                           const struct create *create,
+                           bool has_run)
+{
+    if (spec->manifest == NULL) {
+        return;
+    }
+    json_fields_require(f, "template_version");
+    if (spec->checkpoint != NULL || create->files != NULL || has_run || create->ephemeral) {
+        json_fields_fail(f, "manifest", "cannot come with checkpoint, files, run or delete_after");
     }
 }
 
@@ -188,6 +205,7 @@ static int read_put(struct call *call,
     run = json_fields_object(&f, "run", SIZE_MAX);
     create->ephemeral = json_fields_bool(&f, "delete_after", false);
     check_checkpoint(&f, spec, create, run != NULL);
+    check_manifest(&f, spec, create, run != NULL);
     r = json_fields_finish(&f);
     if (r < 0 || run == NULL) {
         return r;

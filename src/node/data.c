@@ -111,6 +111,11 @@ static void on_asleep(void *ctx, struct sandbox *sb)
     }
 }
 
+static void on_checkpoint(void *ctx, const struct checkpoint *ck)
+{
+    feed_on_checkpoint(ctx, ck);
+}
+
 static void on_free(void *ctx, struct sandbox *sb)
 {
     struct data *data = ctx;
@@ -260,6 +265,7 @@ int data_new(struct node *node, struct data **ret_data, struct error *err)
                                       .on_lost = on_lost,
                                       .on_silent = on_silent,
                                       .on_asleep = on_asleep,
+                                      .on_checkpoint = on_checkpoint,
                                       .on_free = on_free};
     node->hooks_ctx = data;
     node->data = data;

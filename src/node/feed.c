@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "io/json_request.h"
 #include "io/loop.h"
+#include "node/checkpoint.h"
 #include "node/data.h"
 #include "node/node.h"
 #include "node/routes.h"
@@ -28,7 +29,8 @@ struct feed_reader {
 
 struct feed_change {
     struct list link; /* in data->changes */
-    char sandbox_id[ID_SIZE];
+    const char *name;
+    char sandbox_id[ID_SIZE]; /* or a checkpoint's */
     json_t *record;
 };
 
@@ -112,7 +114,7 @@ void feed_on_timer(void *arg)
 
         list_foreach(it, following, &data->feeds)
         {
-            write_event(list_entry(it, struct feed_reader, link), "sandbox",
+            write_event(list_entry(it, struct feed_reader, link), change->name,
                         json_incref(change->record));
         }
         change_free(change);
@@ -144,27 +146,40 @@ static struct feed_change *get_change(struct data *data, const char *sandbox_id)
     return change;
 }
 
-void feed_on_change(struct data *data, struct sandbox *sb)
+static void put_change(struct data *data, const char *name, const char *id, json_t *record)
 {
     struct feed_change *change;
     struct list *it;
     struct list *following;
 
-    if (list_is_empty(&data->feeds)) {
-        return; /* who comes later begins with all of them */
-    }
     if (list_is_empty(&data->changes)) {
         loop_timer_start(data->feed_timer, DELAY_MS);
     }
-    change = get_change(data, sandbox_info(sb)->id);
+    change = get_change(data, id);
     if (change != NULL) {
         json_decref(change->record);
-        change->record = sandbox_describe(sb); /* NULL: the readers have to start over */
+        change->name = name;
+        change->record = record; /* NULL: the readers have to start over */
         return;
     }
+    json_decref(record);
     list_foreach(it, following, &data->feeds)
     {
-        write_event(list_entry(it, struct feed_reader, link), "sandbox", NULL);
+        write_event(list_entry(it, struct feed_reader, link), name, NULL);
+    }
+}
+
+void feed_on_change(struct data *data, struct sandbox *sb)
+{
+    if (!list_is_empty(&data->feeds)) { /* who comes later begins with all of them */
+        put_change(data, "sandbox", sandbox_info(sb)->id, sandbox_describe(sb));
+    }
+}
+
+void feed_on_checkpoint(struct data *data, const struct checkpoint *ck)
+{
+    if (!list_is_empty(&data->feeds)) {
+        put_change(data, "checkpoint", ck->info.id, checkpoint_describe(ck));
     }
 }
 
@@ -185,6 +200,7 @@ void handle_feed(struct call *call, json_t *body)
     struct feed_reader *reader = calloc(1, sizeof(*reader));
     unsigned int index = 0;
     const struct sandbox *sb;
+    const struct checkpoint *ck;
     struct error err = {0};
 
     (void)body;
@@ -204,6 +220,12 @@ void handle_feed(struct call *call, json_t *body)
     while ((sb = sandbox_next(call->data->node, &index)) != NULL) {
         if (sandbox_info(sb)->state != SANDBOX_STATE_DELETED) {
             write_event(reader, "sandbox", sandbox_describe(sb));
+        }
+    }
+    index = 0;
+    while ((ck = checkpoint_next(call->data->node, &index)) != NULL) {
+        if (ck->manifest[0] != '\0') {
+            write_event(reader, "checkpoint", checkpoint_describe(ck));
         }
     }
     write_event(reader, "synced", json_object());

@@ -26,6 +26,7 @@
 #include "node/netns.h"
 #include "node/netns_pool.h"
 #include "node/node_private.h"
+#include "node/objects.h"
 #include "node/pool.h"
 #include "node/probe.h"
 #include "node/sandbox_private.h"
@@ -100,7 +101,7 @@ static int make_tables(struct node *node, struct error *err)
         return error_set(err, -r, "the checkpoints cannot be read: %s", strerror(-r));
     }
     template_make_begin(node);
-    return 0;
+    return objects_new(node, err);
 }
 
 /* The stage program is beside this one, in an installation and in a build directory alike. */
@@ -133,6 +134,7 @@ static void on_environment(void *arg)
     log_info("node_ready", "vmm=%s accelerator=%s kernel=%s", node->parts->runtime.env.vmm_version,
              node->parts->runtime.env.accelerator, node->parts->runtime.env.kernel);
     pool_start(node->parts->pool);
+    objects_start(node);
     template_pruner_start(node->parts->pruner);
     memory_guard_start(node->parts->guard);
 }
@@ -215,6 +217,7 @@ void node_stop(struct node *node)
     if (p->pool != NULL) {
         let_go(p);
     }
+    objects_free(node);
     template_pruner_free(TAKE(p->pruner));
     memory_guard_free(TAKE(p->guard));
     pool_free(TAKE(p->pool));
@@ -325,14 +328,15 @@ struct json_t *node_describe(struct node *node)
 
     clock_format(node->started_at_ms, started);
     return json_pack(
-        "{s:s, s:s, s:b, s:o, s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o, s:o, s:o, s:o, s:i, s:i, s:s}",
+        "{s:s, s:s, s:b, s:o, s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o, s:o, s:o, s:o, s:i, s:i, s:o, s:s}",
         "name", node->settings.node_name, "version", SPACE_VERSION, "ready",
         (int)node_is_ready(node), "waiting_for", describe_waiting(node), "environment", "driver",
         rt->env.driver, "vmm_version", rt->env.vmm_version, "accelerator", rt->env.accelerator,
         "accelerator_reason", rt->accelerator_reason, "cpu_model", rt->env.cpu_model, "kernel",
         rt->env.kernel, "vcpus", describe_vcpus(node), "memory", describe_memory(node), "disk",
         describe_disk(node), "pools", pool_describe(p->pool), "prepared",
-        (int)pool_prepared(p->pool), "sandboxes", (int)sandbox_count(node), "started_at", started);
+        (int)pool_prepared(p->pool), "sandboxes", (int)sandbox_count(node), "objects", objects_describe(node),
+        "started_at", started);
 }
 
 struct json_t *node_list_templates(struct node *node)

@@ -11,6 +11,7 @@
 
 #include "base/settings.h"
 
+struct checkpoint;
 struct loop;
 struct node;
 struct node_parts; /* the VM layer's own state, node_private.h */
@@ -42,6 +43,8 @@ struct node_hooks {
     int (*on_silent)(void *ctx, struct sandbox *sb);
     /* The VM goes; its processes are kept, and adopted again by on_agent. */
     void (*on_asleep)(void *ctx, struct sandbox *sb);
+    /* A checkpoint is in the object store now. */
+    void (*on_checkpoint)(void *ctx, const struct checkpoint *ck);
     /* The sandbox's memory is about to be freed: free what sandbox_set_processes hung into it. */
     void (*on_free)(void *ctx, struct sandbox *sb);
 };

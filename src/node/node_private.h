@@ -10,6 +10,7 @@
 
 struct base_set;
 struct memory_guard;
+struct objects;
 struct netns_pool;
 struct pool;
 struct sandbox_set;
@@ -39,6 +40,7 @@ struct node_parts {
     struct sandbox_set *sandboxes;
     struct checkpoint_set checkpoints;
     struct template_set templates;
+    struct objects *objects;   /* NULL: there is no store */
     struct snapshot_room room; /* on the volume */
     unsigned int captures;     /* that have a place (capture_gate.h) */
     struct list captures_waiting;

@@ -15,6 +15,7 @@
 struct call;
 struct data;
 struct loop_timer;
+struct checkpoint;
 struct sandbox;
 
 enum route_body {
@@ -158,6 +159,8 @@ void handle_metrics(struct call *call, json_t *body);
 /* ---- hooks of the lifecycle for the handlers' long answers ---- */
 /* feed.c: a sandbox's record changed. */
 void feed_on_change(struct data *data, struct sandbox *sb);
+/* It is in the object store now. */
+void feed_on_checkpoint(struct data *data, const struct checkpoint *ck);
 /* feed_timer: tells the readers what has changed. */
 void feed_on_timer(void *arg);
 void feed_forget(struct data *data);

@@ -33,32 +33,51 @@ static void on_removed(void *arg, const struct checkpoint *ck, const struct erro
 
 /* ---- making one ---- */
 
-static int read_put(json_t *body, const char **ret_sandbox, bool *ret_memory, struct error *err)
+struct put {
+    const char *sandbox;
+    bool memory;
+    const char *manifest; /* instead of a sandbox: it comes from the object store */
+    const char *template_name;
+    const char *template_version;
+};
+
+static int read_put(json_t *body, struct put *ret, struct error *err)
 {
     struct json_fields f;
 
     json_fields_start(&f, body, "", err);
+    ret->manifest = json_fields_string(&f, "manifest", OBJECTS_NAME_SIZE - 1, OBJECTS_NAME_SIZE - 1, NULL);
+    if (ret->manifest != NULL) {
+        json_fields_require(&f, "template");
+        json_fields_require(&f, "template_version");
+        ret->template_name =
+            json_fields_string(&f, "template", 1, SANDBOX_TEMPLATE_SIZE - 1, NULL);
+        ret->template_version = json_fields_string(&f, "template_version", 1, ID_LENGTH, NULL);
+        return json_fields_finish(&f);
+    }
     json_fields_require(&f, "sandbox");
-    *ret_sandbox = json_fields_string(&f, "sandbox", 1, ID_LENGTH, NULL);
-    *ret_memory = json_fields_bool(&f, "memory", true);
+    ret->sandbox = json_fields_string(&f, "sandbox", 1, ID_LENGTH, NULL);
+    ret->memory = json_fields_bool(&f, "memory", true);
     return json_fields_finish(&f);
 }
 
-static int begin(struct call *call, const char *sandbox, bool memory, struct error *err)
+static int begin(struct call *call, const struct put *put, struct error *err)
 {
     struct node *node = call->data->node;
-    struct sandbox *sb = sandbox_find(node, sandbox);
+    struct sandbox *sb = put->manifest == NULL ? sandbox_find(node, put->sandbox) : NULL;
     struct checkpoint *ck;
     int r;
 
-    if (sb == NULL) {
-        return error_set_code(err, ERROR_NOT_FOUND, "sandbox", "no sandbox %.20s", sandbox);
+    if (put->manifest == NULL && sb == NULL) {
+        return error_set_code(err, ERROR_NOT_FOUND, "sandbox", "no sandbox %.20s", put->sandbox);
     }
     ck = checkpoint_new(node, call->checkpoint_id);
     if (ck == NULL) {
         return error_set(err, ENOMEM, "out of memory");
     }
-    r = sandbox_checkpoint(sb, ck, memory, err);
+    r = put->manifest == NULL ? sandbox_checkpoint(sb, ck, put->memory, err)
+                              : checkpoint_fetch(ck, put->manifest, put->template_name,
+                                                 put->template_version, err);
     if (r < 0) {
         checkpoint_discard(ck);
         return r;
@@ -70,16 +89,15 @@ void handle_checkpoint_put(struct call *call, json_t *body)
 {
     struct checkpoint *ck = checkpoint_find(call->data->node, call->checkpoint_id);
     struct error err = {0};
-    const char *sandbox;
-    bool memory;
+    struct put put = {0};
 
     if (!id_is_valid(call->checkpoint_id, "ck")) {
         (void)error_set_code(&err, ERROR_INVALID_REQUEST, "id", "the path has no checkpoint id");
         call_fail(call, &err);
-    } else if (read_put(body, &sandbox, &memory, &err) < 0) {
+    } else if (read_put(body, &put, &err) < 0) {
         call_fail(call, &err);
     } else if (ck == NULL) {
-        if (begin(call, sandbox, memory, &err) < 0) {
+        if (begin(call, &put, &err) < 0) {
             call_fail(call, &err);
         }
     } else if (ck->state == CHECKPOINT_STATE_READY && !ck->remove_wanted) {

@@ -72,6 +72,7 @@ void sandbox_free(struct sandbox *sb)
     sandbox_free_suspend(sb);
     restore_gate_leave(sb);
     sandbox_free_restore(sb);
+    sandbox_free_fetch(sb);
     loop_timer_free(sb->timer);
     if (sb->dir_fd >= 0) {
         (void)close(sb->dir_fd);
@@ -182,13 +183,21 @@ struct json_t *sandbox_describe(const struct sandbox *sb)
                                                : json_pack("{s:s, s:s}", "code", i->reason_code,
                                                            "message", i->reason_message);
 
-    return json_pack("{s:s, s:s, s:o, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "id", i->id,
+    bool asleep = i->state == SANDBOX_STATE_SUSPENDED;
+    bool stored = sb->manifest[0] != '\0';
+
+    return json_pack("{s:s, s:s, s:o, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:s?, s:s?}",
+                     "id", i->id,
                      "state", sandbox_state_name(i->state), "reason", reason, "template",
                      i->template_name, "template_version", i->template_version, "vcpus",
                      (int)i->vcpus, "memory_mib", (int)i->memory_mib, "disk_mib", (int)i->disk_mib,
                      "created_at", time_or_null(i->created_at_ms), "running_at",
                      time_or_null(i->running_at_ms), "active_at", time_or_null(i->active_at_ms),
-                     "identity", describe_identity(i));
+                     "identity", describe_identity(i), "durability",
+                     !asleep  ? NULL
+                     : stored ? "replicated"
+                              : "local",
+                     "manifest", asleep && stored ? sb->manifest : NULL);
 }
 
 /* ---- directory and journal ---- */
@@ -513,6 +522,8 @@ int sandbox_delete(struct node *node, const char *id, sandbox_wait_fn fn, void *
     }
     if (r == 0 && sb != NULL) {
         sandbox_begin_delete(sb);
+    } else if (r == 0 && id_is_valid(id, "sb")) {
+        objects_forget(node, id); /* the store may have what this node has lost */
     }
     return r;
 }

@@ -101,6 +101,7 @@ struct sandbox_spec {
     unsigned int memory_mib;
     unsigned int disk_mib;
     const char *checkpoint; /* instead of a template and sizes; NULL: none */
+    const char *manifest;   /* of its own snapshot in the object store; NULL: none */
     struct json_t *env;     /* object of strings, already checked; borrowed; NULL: none */
 };
 

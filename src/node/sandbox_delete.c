@@ -167,6 +167,7 @@ void sandbox_begin_delete(struct sandbox *sb)
     }
     sandbox_set_state(sb, SANDBOX_STATE_DELETING);
     sandbox_lose_capture(sb);
+    sandbox_forget_objects(sb);
     /* Written without the VM: a restart must not adopt it any more. */
     if (sb->dir_fd >= 0) {
         (void)sandbox_write_journal(sb);

@@ -7,12 +7,14 @@
 #include "base/list.h"
 #include "node/agent.h"
 #include "node/base_snapshot.h"
+#include "node/objects.h"
 #include "node/restore_gate.h"
 #include "node/sandbox.h"
 
 struct checkpoint;
 struct pool_request;
 struct sandbox_capture;
+struct sandbox_fetch;
 struct sandbox_restore;
 struct sandbox_resume;
 struct snapshot_facts;
@@ -56,6 +58,9 @@ struct sandbox {
     unsigned int attempts;  /* VMs that were given to its creation */
     bool await_reap;        /* found at the start: what it left behind is being reaped */
     bool remove_wanted;
+    char manifest[OBJECTS_NAME_SIZE]; /* of its snapshot in the object store; "": not there */
+    bool fetched;                     /* created from there: what is there goes when it runs */
+    struct sandbox_fetch *fetch;      /* while its snapshot comes from there */
     bool snapshot_stays; /* it could not be removed: its wake may not be on stable storage */
     unsigned int jobs;   /* workers are at work in its directory */
     void (*when_idle)(struct sandbox *sb); /* once, when there are none and it is not settling */

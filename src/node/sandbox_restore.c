@@ -267,6 +267,7 @@ static int take_over(struct sandbox *sb, const struct sandbox_restore *m, struct
         return r;
     }
     lose_processes(sb);
+    sandbox_forget_objects(sb); /* what it was before */
     if (vm != NULL) {
         sandbox_end_vm(sb, vm); /* its disk is replaced by the wake that follows */
     }

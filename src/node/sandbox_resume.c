@@ -119,6 +119,7 @@ static void back_to_sleep(struct sandbox *sb, const struct error *err)
     if (sandbox_enter(sb, SANDBOX_STATE_SUSPENDED) < 0) {
         sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED); /* as a restart would have it */
     }
+    sandbox_keep_objects(sb);
 }
 
 static void give_up(struct sandbox *sb, const struct error *err)
@@ -192,6 +193,7 @@ static void finish(struct sandbox *sb)
     vm_set_deadline(sb->vm, 0, "", "");
     vm_set_owner(sb->vm, &sandbox_vm_owner, sb);
     sandbox_set_state(sb, SANDBOX_STATE_RUNNING);
+    sandbox_forget_objects(sb);
     if (!cold) {
         agent_release(vm_agent(sb->vm));
     }

@@ -369,6 +369,10 @@ static void start(void *arg)
         sandbox_start_restored(sb);
         return;
     }
+    if (sb->fetch != NULL) {
+        sandbox_start_fetched(sb);
+        return;
+    }
     vm = pool_take_warm(sb->node, &sb->key);
     if (vm != NULL) {
         take_vm(sb, vm);
@@ -476,6 +480,9 @@ static int make_record(struct node *node,
     }
     if (r == 0 && spec->checkpoint != NULL) {
         r = take_origin(sb, spec->checkpoint, err);
+    }
+    if (r == 0 && spec->manifest != NULL) {
+        r = sandbox_plan_fetch(sb, spec->manifest, err);
     }
     if (r == 0) {
         r = prepare_files(sb, spec, err);

@@ -218,6 +218,7 @@ static void release(struct sandbox *sb)
         (void)unlinkat(sb->dir_fd, "disk.img", 0);
     }
     sandbox_set_state(sb, SANDBOX_STATE_SUSPENDED);
+    sandbox_keep_objects(sb);
 }
 
 static void work_sync(void *arg)
@@ -778,8 +779,12 @@ int sandbox_suspend(struct sandbox *sb,
 
 void sandbox_adopt_suspended(struct sandbox *sb)
 {
+    char path[SNAPSHOT_PATH_SIZE];
+
     sb->info.state = SANDBOX_STATE_SUSPENDED;
     sb->info.asleep = true;
+    sandbox_suspended_path(sb, path, sizeof(path));
+    objects_read_marker(path, sb->manifest);
     if (sb->info.paused_at_ms == 0) {
         sandbox_begin_rest(sb);
     } else {

@@ -77,6 +77,7 @@ class Installation:
             "api.listen": f"127.0.0.1:{self.port}",
             "node.vmm_uid_first": uid_first,
             "node.vmm_uid_count": 4096,
+            "objects.store": "none",  # what is stored has tests of its own (test_objects.py)
         }
         self.settings.update({key.replace("__", "."): value for key, value in settings.items()})
         self.spec = spec.Spec()

@@ -1,0 +1,10 @@
+/* What space-node and space-objects agree on. */
+#pragma once
+
+/* Descriptors of the process. Those of a job's files follow, as its request says. */
+enum object_fd {
+    OBJECT_FD_REQUEST = 3, /* JSON */
+    OBJECT_FD_RESULT,      /* one JSON object is written to it */
+    OBJECT_FD_STORE,       /* the directory, or the file with the keys */
+    OBJECT_FD_FIRST
+};

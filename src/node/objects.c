@@ -1,0 +1,944 @@
+#include "node/objects.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "io/json_request.h"
+#include "io/loop.h"
+#include "node/object_sum.h"
+#include "node/objects_private.h"
+#include "node/sandbox_private.h"
+
+#define MIB 1048576U
+
+static void go_on(struct objects *o);
+
+/* ---- the store ---- */
+
+bool objects_enabled(const struct node *node)
+{
+    return node->parts != NULL && node->parts->objects != NULL;
+}
+
+static bool is_bucket(const struct objects *o)
+{
+    return o->dir[0] == '\0';
+}
+
+/* Of the directory, or of the file with the keys. -errno with err. */
+static int open_store(const struct objects *o, struct error *err)
+{
+    const struct settings *s = &o->node->settings;
+    const char *path = is_bucket(o) ? s->objects_keys_file : o->dir;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | (is_bucket(o) ? O_NOFOLLOW : O_DIRECTORY));
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        int r = -errno;
+
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store", "cannot open %.150s: %s",
+                              path, strerror(-r));
+    }
+    if (is_bucket(o) && (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & 077U) != 0)) {
+        (void)close(fd);
+        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
+                              "%.150s has keys that others may read: its owner must be root and its "
+                              "mode 0600",
+                              path);
+    }
+    if (!is_bucket(o) && st.st_uid != o->uid && fchown(fd, o->uid, o->uid) < 0) {
+        (void)close(fd);
+        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
+                              "cannot give %.150s to user %u", path, o->uid);
+    }
+    return fd;
+}
+
+static int add_place(const struct objects *o, json_t *request)
+{
+    const struct settings *s = &o->node->settings;
+    json_t *bucket;
+
+    if (!is_bucket(o)) {
+        return json_object_set_new(
+            request, "reserve_bytes",
+            json_integer((json_int_t)(s->node_disk_reserve_mib * MIB)));
+    }
+    bucket = json_pack("{s:s, s:s, s:s, s:s}", "endpoint", s->objects_endpoint, "bucket",
+                       o->place.bucket, "prefix", o->place.prefix, "region", s->objects_region);
+    return bucket == NULL ? -1 : json_object_set_new(request, "bucket", bucket);
+}
+
+static struct objects_job *start_job(struct objects *o,
+                                     json_t *request,
+                                     const int *fds,
+                                     unsigned int count,
+                                     objects_job_fn fn,
+                                     void *arg,
+                                     struct error *err)
+{
+    struct objects_order order = {
+        .program = o->program, .uid = o->uid, .request = request, .fds = fds, .fd_count = count};
+    struct objects_job *job;
+
+    if (add_place(o, request) < 0) {
+        (void)error_set(err, ENOMEM, "no memory");
+        return NULL;
+    }
+    order.store_fd = open_store(o, err);
+    if (order.store_fd < 0) {
+        return NULL;
+    }
+    job = objects_job_start(o->node->loop, &order, fn, arg, err);
+    (void)close(order.store_fd);
+    return job;
+}
+
+/* ---- failures ---- */
+
+static int64_t keep_ms_of(const struct objects *o)
+{
+    return (int64_t)o->node->settings.objects_garbage_seconds * 1000 + 1000;
+}
+
+static void note_failure(struct objects *o, const struct error *err)
+{
+    int64_t now = clock_monotonic_ms();
+
+    if (o->delay_ms == 0) {
+        o->failing_since_ms = clock_real_ms();
+    }
+    o->delay_ms = o->delay_ms == 0 ? OBJECTS_RETRY_MS : o->delay_ms * 2;
+    o->delay_ms = o->delay_ms > OBJECTS_RETRY_MAX ? OBJECTS_RETRY_MAX : o->delay_ms;
+    o->retry_at_ms = now + o->delay_ms;
+    o->problem = *err;
+    log_warning("objects_wait", "waiting=%u retry_ms=%lld error=%s", o->keep_count + o->forget_count,
+                (long long)o->delay_ms, LOG_STR(err->message));
+}
+
+/* What nothing refers to any more is swept when it is old enough. */
+static void note_garbage(struct objects *o)
+{
+    o->garbage_ms = clock_monotonic_ms();
+    if (!o->sweep_wanted) {
+        o->sweep_wanted = true;
+        o->sweep_due_ms = o->garbage_ms + keep_ms_of(o);
+    }
+}
+
+static void note_success(struct objects *o)
+{
+    if (o->delay_ms != 0) {
+        log_info("objects_reached", "waiting=%u", o->keep_count + o->forget_count);
+    }
+    o->delay_ms = 0;
+    o->retry_at_ms = 0;
+    o->failing_since_ms = 0;
+    o->problem = (struct error){0};
+}
+
+/* ---- what is wanted ---- */
+
+static struct objects_entry *find_in(struct list *head, const char *owner)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, head)
+    {
+        struct objects_entry *e = list_entry(it, struct objects_entry, link);
+
+        if (strcmp(e->owner, owner) == 0) {
+            return e;
+        }
+    }
+    return NULL;
+}
+
+static void count(struct objects *o, enum objects_want want, int by)
+{
+    unsigned int *counter = want == OBJECTS_KEEP ? &o->keep_count : &o->forget_count;
+
+    *counter += (unsigned int)by;
+}
+
+static void drop_entry(struct objects *o, struct objects_entry *e)
+{
+    count(o, e->want, -1);
+    list_remove(&e->link);
+    free(e);
+}
+
+static void want(struct objects *o, const char *owner, enum objects_want what)
+{
+    struct objects_entry *e = find_in(&o->entries, owner);
+
+    if (e != NULL) {
+        count(o, e->want, -1);
+        list_remove(&e->link);
+    } else {
+        e = calloc(1, sizeof(*e));
+        if (e == NULL) {
+            log_warning("objects_forgotten", "owner=%s error=memory", owner); /* a restart finds it */
+            return;
+        }
+        (void)snprintf(e->owner, sizeof(e->owner), "%s", owner);
+    }
+    e->want = what;
+    count(o, what, 1);
+    list_append(&o->entries, &e->link);
+    go_on(o);
+}
+
+static void forget_path(const struct objects *o, const char *owner, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s/objects/forget/%s", o->node->parts->volume, owner);
+}
+
+void objects_keep(struct node *node, const char *owner)
+{
+    struct objects *o = objects_enabled(node) ? node->parts->objects : NULL;
+    char path[OBJECTS_PATH_SIZE];
+
+    if (o == NULL || (o->put != NULL && !o->obsolete && strcmp(o->put->owner, owner) == 0)) {
+        return;
+    }
+    forget_path(o, owner, path, sizeof(path));
+    (void)unlink(path); /* what is stored next replaces it all */
+    want(o, owner, OBJECTS_KEEP);
+}
+
+void objects_forget(struct node *node, const char *owner)
+{
+    struct objects *o = objects_enabled(node) ? node->parts->objects : NULL;
+    char path[OBJECTS_PATH_SIZE];
+    int fd;
+
+    if (o == NULL) {
+        return;
+    }
+    if (o->put != NULL && strcmp(o->put->owner, owner) == 0) {
+        o->obsolete = true;
+    }
+    forget_path(o, owner, path, sizeof(path));
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        log_warning("objects_forget", "owner=%s error=%s", owner, strerror(errno));
+    } else {
+        (void)close(fd);
+    }
+    want(o, owner, OBJECTS_FORGET);
+}
+
+/* ---- storing ---- */
+
+static void tell_stored(struct objects *o, const struct objects_put *put)
+{
+    struct node *node = o->node;
+
+    if (put->is_checkpoint) {
+        struct checkpoint *ck = checkpoint_find(node, put->owner);
+
+        if (ck != NULL) {
+            (void)snprintf(ck->manifest, sizeof(ck->manifest), "%s", put->manifest);
+            if (node->hooks.on_checkpoint != NULL) {
+                node->hooks.on_checkpoint(node->hooks_ctx, ck);
+            }
+        }
+    } else {
+        struct sandbox *sb = sandbox_find(node, put->owner);
+
+        if (sb != NULL && sb->info.state == SANDBOX_STATE_SUSPENDED) {
+            (void)snprintf(sb->manifest, sizeof(sb->manifest), "%s", put->manifest);
+            if (node->hooks.on_change != NULL) {
+                node->hooks.on_change(node->hooks_ctx, sb);
+            }
+        }
+    }
+}
+
+static void end_put(struct objects *o)
+{
+    objects_put_free(TAKE(o->put));
+    o->busy = false;
+    go_on(o);
+}
+
+static void work_mark(void *arg)
+{
+    struct objects_put *put = arg;
+
+    put->result = objects_work_mark(put);
+}
+
+static void done_mark(void *arg)
+{
+    struct objects_put *put = arg;
+    struct objects *o = put->node->parts->objects;
+    struct error err = {0};
+
+    if (o->obsolete || put->result == -ENOENT) {
+        objects_forget(put->node, put->owner); /* it was woken or removed meanwhile */
+    } else if (put->result < 0) {
+        (void)error_set(&err, -put->result, "what is stored cannot be written down: %s",
+                        strerror(-put->result));
+        note_failure(o, &err);
+        want(o, put->owner, OBJECTS_KEEP);
+    } else {
+        note_success(o);
+        note_garbage(o);
+        tell_stored(o, put);
+    }
+    end_put(o);
+}
+
+static void submit(struct objects *o, loop_fn work, loop_fn done, void *arg)
+{
+    if (loop_submit(o->node->loop, work, done, arg, true) < 0) {
+        work(arg);
+        done(arg);
+    }
+}
+
+static uint64_t number(const json_t *object, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(object, key));
+
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+static bool take_name(const json_t *result, const char *key, char out[OBJECTS_NAME_SIZE])
+{
+    const char *text = json_string_value(json_object_get(result, key));
+    struct object_sum sum;
+
+    if (text == NULL || object_sum_parse(span_of_str(text), &sum) < 0) {
+        return false;
+    }
+    object_sum_format(&sum, out);
+    return true;
+}
+
+static void on_put(void *arg, const json_t *result, const struct error *err)
+{
+    struct objects *o = arg;
+    struct objects_put *put = o->put;
+    struct error bad = {0};
+
+    o->job = NULL;
+    if (err == NULL && (!take_name(result, "manifest", put->manifest) ||
+                        !take_name(result, "base", put->base))) {
+        (void)error_set(&bad, EIO, "space-objects answered without a name");
+        err = &bad;
+    }
+    if (err != NULL) {
+        note_failure(o, err);
+        if (!o->obsolete) {
+            want(o, put->owner, OBJECTS_KEEP);
+        }
+        end_put(o);
+        return;
+    }
+    o->last_raw_bytes = number(result, "raw_bytes");
+    o->last_stored_bytes = number(result, "stored_bytes");
+    log_info("snapshot_stored", "owner=%s manifest=%.12s raw_bytes=%llu stored_bytes=%llu new_bytes=%llu",
+             put->owner, put->manifest, (unsigned long long)o->last_raw_bytes,
+             (unsigned long long)o->last_stored_bytes,
+             (unsigned long long)number(result, "new_bytes"));
+    if (o->obsolete) {
+        put->result = -ENOENT;
+        done_mark(put);
+        return;
+    }
+    submit(o, work_mark, done_mark, put);
+}
+
+static void work_open(void *arg)
+{
+    struct objects_put *put = arg;
+
+    put->result = objects_work_open(put);
+}
+
+static void done_open(void *arg)
+{
+    struct objects_put *put = arg;
+    struct objects *o = put->node->parts->objects;
+    struct error err = {0};
+
+    if (put->result == -ENOENT || o->obsolete || put->node->parts->stopping) {
+        end_put(o);
+        return;
+    }
+    if (put->result == 0) {
+        o->job = start_job(o, put->request, put->fds, put->fd_count, on_put, o, &err);
+    } else {
+        (void)error_set(&err, -put->result, "the snapshot of %s cannot be opened: %s", put->owner,
+                        strerror(-put->result));
+    }
+    if (o->job == NULL) {
+        note_failure(o, &err);
+        want(o, put->owner, OBJECTS_KEEP);
+        end_put(o);
+    }
+}
+
+static void template_path(const struct objects *o, const char *name, const char *version, char *out)
+{
+    (void)snprintf(out, OBJECTS_PATH_SIZE, "%.400s/templates/%.63s/%.20s/disk.img",
+                   o->node->parts->volume, name, version);
+}
+
+/* Whose it is, and where. False when there is nothing to store any more. */
+static bool describe_owner(struct objects *o, struct objects_put *put)
+{
+    struct node *node = o->node;
+    const struct checkpoint *ck = checkpoint_find(node, put->owner);
+    const struct sandbox *sb = sandbox_find(node, put->owner);
+
+    (void)snprintf(put->images, sizeof(put->images), "%s/images", node->parts->volume);
+    if (ck != NULL && ck->state == CHECKPOINT_STATE_READY && !ck->remove_wanted) {
+        put->is_checkpoint = true;
+        checkpoint_path(ck, "", "", put->dir, sizeof(put->dir));
+        checkpoint_path(ck, "", "snapshot", put->snapshot, sizeof(put->snapshot));
+        template_path(o, ck->info.template_name, ck->info.template_version, put->template_disk);
+        return true;
+    }
+    if (sb != NULL && sb->info.state == SANDBOX_STATE_SUSPENDED && sb->restore == NULL) {
+        sandbox_dir_path(sb, "", put->dir, sizeof(put->dir));
+        sandbox_dir_path(sb, "suspended", put->snapshot, sizeof(put->snapshot));
+        template_path(o, sb->info.template_name, sb->info.template_version, put->template_disk);
+        return true;
+    }
+    return false;
+}
+
+static void start_put(struct objects *o, struct objects_entry *e)
+{
+    struct objects_put *put = calloc(1, sizeof(*put));
+    bool exists;
+
+    if (put == NULL) {
+        return;
+    }
+    put->node = o->node;
+    (void)snprintf(put->owner, sizeof(put->owner), "%s", e->owner);
+    drop_entry(o, e);
+    exists = describe_owner(o, put);
+    o->put = put;
+    o->obsolete = false;
+    o->busy = true;
+    if (!exists) {
+        end_put(o);
+        return;
+    }
+    submit(o, work_open, done_open, put);
+}
+
+/* ---- forgetting ---- */
+
+static void on_forgotten(void *arg, const json_t *result, const struct error *err)
+{
+    struct objects *o = arg;
+
+    (void)result;
+    o->job = NULL;
+    o->busy = false;
+    if (err != NULL) {
+        note_failure(o, err);
+    } else {
+        note_success(o);
+        note_garbage(o);
+    }
+    while (!list_is_empty(&o->batch)) {
+        struct objects_entry *e = list_entry(o->batch.next, struct objects_entry, link);
+        char path[OBJECTS_PATH_SIZE];
+
+        list_remove(&e->link);
+        if (find_in(&o->entries, e->owner) == NULL) {
+            if (err != NULL) {
+                count(o, OBJECTS_FORGET, 1);
+                list_append(&o->entries, &e->link);
+                continue;
+            }
+            forget_path(o, e->owner, path, sizeof(path));
+            (void)unlink(path);
+        }
+        free(e);
+    }
+    go_on(o);
+}
+
+static void start_forget(struct objects *o)
+{
+    _cleanup_json_ json_t *request = json_pack("{s:s, s:[]}", "job", "forget", "owners");
+    struct list *it;
+    struct list *following;
+    struct error err = {0};
+    unsigned int n = 0;
+
+    list_foreach(it, following, &o->entries)
+    {
+        struct objects_entry *e = list_entry(it, struct objects_entry, link);
+
+        if (e->want == OBJECTS_FORGET && n < OBJECTS_BATCH) {
+            (void)json_array_append_new(json_object_get(request, "owners"), json_string(e->owner));
+            count(o, OBJECTS_FORGET, -1);
+            list_remove(&e->link);
+            list_append(&o->batch, &e->link);
+            n++;
+        }
+    }
+    o->busy = true;
+    o->job = request == NULL ? NULL : start_job(o, request, NULL, 0, on_forgotten, o, &err);
+    if (o->job == NULL) {
+        on_forgotten(o, NULL, &err);
+    }
+}
+
+/* ---- sweeping ---- */
+
+static void on_swept(void *arg, const json_t *result, const struct error *err)
+{
+    struct objects *o = arg;
+    int64_t now = clock_monotonic_ms();
+
+    o->job = NULL;
+    o->busy = false;
+    if (err != NULL) {
+        note_failure(o, err);
+        o->sweep_wanted = true;
+        o->sweep_due_ms = now + OBJECTS_RETRY_MAX;
+    } else {
+        o->sweep_wanted = o->garbage_ms != 0 && o->garbage_ms + keep_ms_of(o) > now;
+        o->sweep_due_ms = o->garbage_ms + keep_ms_of(o);
+        log_info("objects_swept", "snapshots=%llu chunks=%llu bytes=%llu removed=%llu",
+                 (unsigned long long)number(result, "snapshots"),
+                 (unsigned long long)number(result, "chunks"),
+                 (unsigned long long)number(result, "bytes"),
+                 (unsigned long long)number(result, "removed"));
+    }
+    go_on(o);
+}
+
+static void work_images(void *arg)
+{
+    const struct objects *o = arg;
+    char path[OBJECTS_PATH_SIZE];
+
+    (void)snprintf(path, sizeof(path), "%s/images", o->node->parts->volume);
+    objects_drop_images(path);
+}
+
+static void done_images(void *arg)
+{
+    struct objects *o = arg;
+    _cleanup_json_ json_t *request =
+        json_pack("{s:s, s:I}", "job", "sweep", "keep_seconds",
+                  (json_int_t)o->node->settings.objects_garbage_seconds);
+    struct error err = {0};
+
+    o->sweep_wanted = false;
+    o->job = request == NULL || o->node->parts->stopping
+                 ? NULL
+                 : start_job(o, request, NULL, 0, on_swept, o, &err);
+    if (o->job == NULL && !o->node->parts->stopping) {
+        on_swept(o, NULL, &err);
+    }
+}
+
+static void start_sweep(struct objects *o)
+{
+    o->busy = true;
+    submit(o, work_images, done_images, o);
+}
+
+/* ---- whose turn it is ---- */
+
+static struct objects_entry *next_keep(struct objects *o)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &o->entries)
+    {
+        struct objects_entry *e = list_entry(it, struct objects_entry, link);
+
+        if (e->want == OBJECTS_KEEP) {
+            return e;
+        }
+    }
+    return NULL;
+}
+
+static void wait_until(struct objects *o, int64_t at_ms, int64_t now)
+{
+    loop_timer_start(o->timer, at_ms > now ? at_ms - now : 1);
+}
+
+static void take_turn(void *arg)
+{
+    struct objects *o = arg;
+    int64_t now = clock_monotonic_ms();
+
+    if (o->busy || !o->started || o->node->parts->stopping) {
+        return;
+    }
+    if (o->retry_at_ms > now) {
+        wait_until(o, o->retry_at_ms, now);
+    } else if (o->forget_count > 0) {
+        start_forget(o);
+    } else if (o->keep_count > 0) {
+        struct objects_entry *e = next_keep(o);
+
+        if (e != NULL) {
+            start_put(o, e);
+        }
+    } else if (o->sweep_wanted && o->fetching == 0) {
+        if (o->sweep_due_ms <= now) {
+            start_sweep(o);
+        } else {
+            wait_until(o, o->sweep_due_ms, now);
+        }
+    }
+}
+
+/* Not from inside of whoever wants something. */
+static void go_on(struct objects *o)
+{
+    if (o->started && !o->busy) {
+        loop_timer_start(o->timer, 0);
+    }
+}
+
+/* ---- fetching ---- */
+
+static void next_fetch(struct objects *o);
+
+static void end_get(struct objects_get *get, const struct error *err)
+{
+    struct objects *o = get->node->parts->objects;
+
+    list_remove(&get->link);
+    o->fetching--;
+    if (err != NULL) {
+        log_warning("fetch_failed", "owner=%s error=%s", get->owner, LOG_STR(err->message));
+    } else {
+        log_info("snapshot_fetched", "owner=%s manifest=%.12s", get->owner, get->manifest);
+    }
+    get->fn(get->arg, err);
+    objects_get_free(get);
+    next_fetch(o);
+    go_on(o);
+}
+
+static void work_take(void *arg)
+{
+    struct objects_get *get = arg;
+
+    get->result = objects_work_take(get);
+}
+
+static void work_clear(void *arg)
+{
+    const struct objects_get *get = arg;
+
+    (void)dir_remove_tree(AT_FDCWD, get->dir);
+}
+
+static void done_clear(void *arg)
+{
+    struct objects_get *get = arg;
+    const struct error err = get->err;
+
+    end_get(get, &err);
+}
+
+static void done_take(void *arg)
+{
+    struct objects_get *get = arg;
+
+    if (get->result < 0) {
+        submit(get->node->parts->objects, work_clear, done_clear, get);
+    } else {
+        end_get(get, NULL);
+    }
+}
+
+static void on_got(void *arg, const json_t *result, const struct error *err)
+{
+    struct objects_get *get = arg;
+    struct objects *o = get->node->parts->objects;
+
+    get->job = NULL;
+    if (err != NULL) {
+        get->err = *err;
+    } else if (!take_name(result, "base", get->base)) {
+        (void)error_set(&get->err, EIO, "space-objects answered without a name");
+    }
+    if (get->err.code != ERROR_NONE) {
+        submit(o, work_clear, done_clear, get);
+        return;
+    }
+    if (loop_submit(o->node->loop, work_take, done_take, get, false) < 0) {
+        work_take(get);
+        done_take(get);
+    }
+}
+
+static void work_prepare(void *arg)
+{
+    struct objects_get *get = arg;
+
+    get->result = objects_work_prepare(get);
+}
+
+static void done_prepare(void *arg)
+{
+    struct objects_get *get = arg;
+    struct objects *o = get->node->parts->objects;
+
+    if (get->result == 0 && !o->node->parts->stopping) {
+        get->job = start_job(o, get->request, &get->dir_fd, 1, on_got, get, &get->err);
+    }
+    if (get->job == NULL && !o->node->parts->stopping) {
+        submit(o, work_clear, done_clear, get);
+    }
+}
+
+static void next_fetch(struct objects *o)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &o->fetches)
+    {
+        struct objects_get *get = list_entry(it, struct objects_get, link);
+
+        if (!get->begun && o->fetching < OBJECTS_FETCHES) {
+            get->begun = true;
+            o->fetching++;
+            if (loop_submit(o->node->loop, work_prepare, done_prepare, get, false) < 0) {
+                work_prepare(get);
+                done_prepare(get);
+            }
+        }
+    }
+}
+
+int objects_fetch(struct node *node,
+                  const struct objects_fetch *f,
+                  objects_fn fn,
+                  void *arg,
+                  struct error *err)
+{
+    struct objects *o = objects_enabled(node) ? node->parts->objects : NULL;
+    struct objects_get *get;
+
+    if (o == NULL) {
+        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
+                              "this node has no object store to fetch the snapshot from");
+    }
+    get = calloc(1, sizeof(*get));
+    if (get == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    get->node = node;
+    get->fn = fn;
+    get->arg = arg;
+    get->uid = o->uid;
+    get->dir_fd = -1;
+    (void)snprintf(get->owner, sizeof(get->owner), "%s", f->owner);
+    (void)snprintf(get->manifest, sizeof(get->manifest), "%s", f->manifest);
+    (void)snprintf(get->dir, sizeof(get->dir), "%s", f->dir);
+    (void)snprintf(get->images, sizeof(get->images), "%s/images", node->parts->volume);
+    template_path(o, f->template_name, f->template_version, get->template_disk);
+    list_append(&o->fetches, &get->link);
+    next_fetch(o);
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static int find_program(struct objects *o, struct error *err)
+{
+    char *slash;
+
+    (void)snprintf(o->program, sizeof(o->program), "%s", o->node->parts->stage_path);
+    slash = strrchr(o->program, '/');
+    if (slash == NULL || (size_t)(slash - o->program) + 16 > sizeof(o->program)) {
+        return error_set(err, EINVAL, "cannot find space-objects");
+    }
+    (void)snprintf(slash, 16, "/space-objects");
+    return access(o->program, X_OK) < 0
+               ? error_set(err, errno, "cannot run %.200s: %s", o->program, strerror(errno))
+               : 0;
+}
+
+static int make_dirs(struct objects *o, struct error *err)
+{
+    static const char *const names[] = {"objects/forget", "images"};
+    char path[OBJECTS_PATH_SIZE];
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < sizeof(names) / sizeof(names[0]); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", o->node->parts->volume, names[i]);
+        r = dir_make_all(AT_FDCWD, path, 0700);
+    }
+    if (r == 0 && !is_bucket(o)) {
+        r = dir_make_all(AT_FDCWD, o->dir, 0700);
+    }
+    return r < 0 ? error_set(err, -r, "the object store's directories cannot be made: %s",
+                             strerror(-r))
+                 : 0;
+}
+
+static int read_settings(struct objects *o, struct error *err)
+{
+    const struct settings *s = &o->node->settings;
+    int r;
+
+    if (strcmp(s->objects_store, "local") == 0) {
+        (void)snprintf(o->dir, sizeof(o->dir), "%s/objects", s->data_dir);
+        return 0;
+    }
+    r = object_place_parse(s->objects_store, &o->place, err);
+    if (r == 0 && s->objects_store[0] == '/') {
+        (void)snprintf(o->dir, sizeof(o->dir), "%s", s->objects_store);
+    }
+    return r < 0 ? error_wrap(err, "objects.store") : 0;
+}
+
+int objects_new(struct node *node, struct error *err)
+{
+    struct objects *o;
+    int r;
+
+    if (strcmp(node->settings.objects_store, "none") == 0) {
+        return 0;
+    }
+    o = calloc(1, sizeof(*o));
+    if (o == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    o->node = node;
+    o->uid = (unsigned int)node->settings.node_vmm_uid_first;
+    list_init(&o->entries);
+    list_init(&o->batch);
+    list_init(&o->fetches);
+    o->timer = loop_timer_new(node->loop, take_turn, o);
+    node->parts->objects = o;
+    r = o->timer == NULL ? error_set(err, ENOMEM, "no memory") : read_settings(o, err);
+    if (r == 0) {
+        r = find_program(o, err);
+    }
+    return r == 0 ? make_dirs(o, err) : r;
+}
+
+static void free_entries(struct list *head)
+{
+    while (!list_is_empty(head)) {
+        struct objects_entry *e = list_entry(head->next, struct objects_entry, link);
+
+        list_remove(&e->link);
+        free(e);
+    }
+}
+
+void objects_free(struct node *node)
+{
+    struct objects *o = node->parts->objects;
+
+    if (o == NULL) {
+        return;
+    }
+    node->parts->objects = NULL;
+    objects_job_cancel(o->job);
+    objects_put_free(o->put);
+    while (!list_is_empty(&o->fetches)) {
+        struct objects_get *get = list_entry(o->fetches.next, struct objects_get, link);
+
+        list_remove(&get->link);
+        objects_get_free(get);
+    }
+    free_entries(&o->entries);
+    free_entries(&o->batch);
+    loop_timer_free(o->timer);
+    free(o);
+}
+
+/* What an earlier run left to do. */
+static void load_wanted(struct objects *o)
+{
+    struct node *node = o->node;
+    char path[OBJECTS_PATH_SIZE];
+    _cleanup_closedir_ DIR *dir = NULL;
+    const struct dirent *entry;
+    struct checkpoint *ck;
+    struct sandbox *sb;
+    unsigned int i = 0;
+
+    forget_path(o, "", path, sizeof(path));
+    dir = opendir(path);
+    while (dir != NULL && (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe) */
+        if (id_is_valid(entry->d_name, "sb") || id_is_valid(entry->d_name, "ck")) {
+            want(o, entry->d_name, OBJECTS_FORGET);
+        }
+    }
+    while ((ck = checkpoint_next(node, &i)) != NULL) {
+        if (ck->state == CHECKPOINT_STATE_READY && ck->manifest[0] == '\0') {
+            objects_keep(node, ck->info.id);
+        }
+    }
+    i = 0;
+    while ((sb = sandbox_next(node, &i)) != NULL) {
+        if (sb->info.state == SANDBOX_STATE_SUSPENDED && sb->manifest[0] == '\0') {
+            objects_keep(node, sb->info.id);
+        }
+    }
+}
+
+void objects_start(struct node *node)
+{
+    struct objects *o = objects_enabled(node) ? node->parts->objects : NULL;
+
+    if (o == NULL) {
+        return;
+    }
+    o->started = true;
+    o->sweep_wanted = true; /* of what a killed run may have left */
+    o->sweep_due_ms = clock_monotonic_ms() +
+                      (keep_ms_of(o) < OBJECTS_RETRY_MAX ? keep_ms_of(o) : OBJECTS_RETRY_MAX);
+    load_wanted(o);
+    go_on(o);
+}
+
+struct json_t *objects_describe(const struct node *node)
+{
+    const struct objects *o = objects_enabled(node) ? node->parts->objects : NULL;
+    char since[CLOCK_TEXT_SIZE] = "";
+
+    if (o == NULL) {
+        return json_null();
+    }
+    if (o->failing_since_ms != 0) {
+        clock_format(o->failing_since_ms, since);
+    }
+    return json_pack("{s:s, s:i, s:i, s:s?, s:s?}", "store",
+                     is_bucket(o) ? node->settings.objects_store : o->dir, "waiting",
+                     (int)(o->keep_count + (o->put != NULL ? 1U : 0U)), "removals",
+                     (int)o->forget_count, "problem",
+                     o->failing_since_ms != 0 ? o->problem.message : NULL, "problem_since",
+                     o->failing_since_ms != 0 ? since : NULL);
+}

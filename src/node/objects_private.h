@@ -1,0 +1,107 @@
+/* Shared by objects.c (what is wanted, and its turn) and objects_files.c (files of owners). */
+#pragma once
+
+#include <jansson.h>
+
+#include "base/list.h"
+#include "node/node_private.h"
+#include "node/object_place.h"
+#include "node/objects.h"
+#include "node/objects_job.h"
+
+#define OBJECTS_PATH_SIZE  560
+#define OBJECTS_FILES_MAX  4000U
+#define OBJECTS_FETCHES    2U
+#define OBJECTS_BATCH      100U
+#define OBJECTS_RETRY_MS   1000
+#define OBJECTS_RETRY_MAX  300000
+
+enum objects_want {
+    OBJECTS_KEEP,
+    OBJECTS_FORGET
+};
+
+struct objects_entry {
+    struct list link;
+    char owner[ID_SIZE];
+    enum objects_want want;
+};
+
+/* The files of an owner, opened; what is to be done with its result. */
+struct objects_put {
+    struct node *node;
+    char owner[ID_SIZE];
+    char dir[OBJECTS_PATH_SIZE];      /* of the owner */
+    char snapshot[OBJECTS_PATH_SIZE]; /* the snapshot in it */
+    char template_disk[OBJECTS_PATH_SIZE];
+    char images[OBJECTS_PATH_SIZE];
+    bool is_checkpoint;
+    json_t *request;
+    int *fds;
+    unsigned int fd_count;
+    char manifest[OBJECTS_NAME_SIZE];
+    char base[OBJECTS_NAME_SIZE];
+    int result;
+};
+
+struct objects_get {
+    struct list link; /* of objects->fetches */
+    struct node *node;
+    objects_fn fn;
+    void *arg;
+    char owner[ID_SIZE];
+    char manifest[OBJECTS_NAME_SIZE];
+    char dir[OBJECTS_PATH_SIZE];
+    char template_disk[OBJECTS_PATH_SIZE];
+    char images[OBJECTS_PATH_SIZE];
+    unsigned int uid;
+    struct objects_job *job;
+    json_t *request;
+    int dir_fd;
+    char base[OBJECTS_NAME_SIZE];
+    bool begun;
+    int result;
+    struct error err;
+};
+
+struct objects {
+    struct node *node;
+    struct object_place place;
+    char dir[SETTINGS_PATH_SIZE + 16]; /* of a directory store; "": a bucket */
+    char program[NODE_PATH_SIZE];
+    unsigned int uid;
+    struct list entries; /* in the order in which they came */
+    unsigned int keep_count;
+    unsigned int forget_count;
+    struct objects_put *put; /* under way */
+    struct list batch;       /* entries that are being forgotten */
+    struct objects_job *job; /* of put, batch or sweep */
+    bool busy;               /* a worker, or the job, or a sweep */
+    bool obsolete;           /* what is being stored is not wanted any more */
+    bool started;
+    bool sweep_wanted;
+    int64_t garbage_ms; /* when the last of it came about; 0: never */
+    int64_t sweep_due_ms;
+    struct loop_timer *timer;
+    int64_t delay_ms; /* of the next try; 0: nothing failed */
+    int64_t retry_at_ms;
+    int64_t failing_since_ms;
+    struct error problem;
+    struct list fetches;
+    unsigned int fetching;
+    uint64_t last_raw_bytes; /* of the last one stored */
+    uint64_t last_stored_bytes;
+};
+
+/* objects_files.c; work_* run on workers. */
+void objects_put_free(struct objects_put *put);
+/* Opens what is to be stored and makes the request. -ENOENT: there is no snapshot any more. */
+int objects_work_open(struct objects_put *put) _must_check_;
+/* It is stored: its directory says so. -ENOENT as above. */
+int objects_work_mark(struct objects_put *put) _must_check_;
+void objects_get_free(struct objects_get *get);
+int objects_work_prepare(struct objects_get *get) _must_check_;
+/* What was fetched becomes root's. */
+int objects_work_take(struct objects_get *get) _must_check_;
+/* Images that nothing uses any more; no fetch may be under way. */
+void objects_drop_images(const char *images);

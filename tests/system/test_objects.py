@@ -1,0 +1,186 @@
+"""Snapshots in the object store: what is stored, a node that has lost its data, damage, a store that is away."""
+
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from harness import machine, poll
+from harness.installation import Installation
+
+COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
+LOST = ("sandboxes", "checkpoints", "images", "bases", "objects")
+
+
+class Store:
+    """The store's directory, as an operator sees it."""
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+
+    def files(self, kind):
+        top = self.path / kind
+        return sorted(path for path in top.rglob("*") if path.is_file()) if top.exists() else []
+
+    def manifests(self, owner):
+        return [path for path in self.files("manifests") if path.name.startswith(f"{owner}.")]
+
+    def size(self):
+        return sum(path.stat().st_size for path in self.files("."))
+
+
+@pytest.fixture(scope="module")
+def away():
+    made = Installation("obj", uid_first=1_260_000, volume_gib=6, node__warm_pools="base=1", node__prepared_pool=0)
+    made.store = Store(made.top / "store")
+    made.settings["objects.store"] = made.store.path
+    made.settings["objects.garbage_seconds"] = 1
+    made.prepare()
+    made.up()
+    yield made
+    made.remove()
+
+
+def wait_stored(api, path):
+    poll.until(lambda: api.get(path)["durability"] == "replicated", 120, f"{path} is stored", every=0.1)
+
+
+def lose_data(made):
+    """A node whose disk was lost and made anew: only templates and guest are there."""
+    made.cli("down", "--keep-sandboxes")  # the volume stays mounted
+    lost = 0
+    for name in LOST:
+        folder = made.data / "volume" / name
+        for child in folder.iterdir() if folder.exists() else []:
+            lost += 1
+            shutil.rmtree(child) if child.is_dir() else child.unlink()
+    assert lost > 0
+    made.up()
+
+
+def is_row(data):
+    lines = data[:data.rfind(b"\n")].decode().split()
+    return lines == [str(i) for i in range(1, len(lines) + 1)]
+
+
+def so_far(api, session):
+    return api.expect(200, "GET", f"/v1/sessions/{session}/output").body
+
+
+def suspend(api, sandbox):
+    return api.expect(200, "POST", f"/v1/sandboxes/{sandbox}/suspend", query={"wait": 60}).json["sandbox"]
+
+
+def wake(api, sandbox, status=200):
+    return api.expect(status, "POST", f"/v1/sandboxes/{sandbox}/wake", query={"wait": 120}).json
+
+
+def test_a_node_that_has_lost_its_data(away):
+    api = away.api
+    sandbox = api.create(template="base", env={"KEPT": "yes"})["id"]
+    api.check_output(sandbox, "echo on the disk > /home/user/file; sync")
+    _, session = api.start(sandbox, COUNTER)
+    poll.until(lambda: len(so_far(api, session["id"])) > 20, 60, "it counts")
+    machine_id = api.check_output(sandbox, "cat /etc/machine-id")
+    taken = api.expect(201, "POST", f"/v1/sandboxes/{sandbox}/checkpoints", {}, query={"wait": 60}).json
+    checkpoint = taken["operation"]["result"]
+    assert checkpoint["durability"] == "local"
+    assert suspend(api, sandbox)["durability"] in ("local", "replicated")
+    wait_stored(api, f"/v1/sandboxes/{sandbox}")
+    wait_stored(api, f"/v1/checkpoints/{checkpoint['id']}")
+    assert len(away.store.manifests(sandbox)) == 1 and len(away.store.manifests(checkpoint["id"])) == 1
+    assert len(away.store.files("bases")) == 1, "one base for all"
+    end = len(so_far(api, session["id"]))
+
+    lose_data(away)
+    api = away.api
+    kept = api.sandbox(sandbox)
+    assert (kept["state"], kept["durability"]) == ("suspended", "replicated"), kept
+    woken = wake(api, sandbox)["sandbox"]
+    assert woken["state"] == "running" and woken["durability"] is None
+    poll.until(lambda: len(so_far(api, session["id"])) > end + 40, 60, "it counts on")
+    assert is_row(so_far(api, session["id"])), "not a line lost or twice"
+    assert api.check_output(sandbox, "cat /home/user/file; echo $KEPT") == "on the disk\nyes\n"
+    assert api.check_output(sandbox, "cat /etc/machine-id") == machine_id
+    poll.until(lambda: not away.store.manifests(sandbox), 60, "what it was is not kept")
+
+    child = api.expect(201, "POST", "/v1/sandboxes", {"checkpoint_id": checkpoint["id"]}, query={"wait": 120}).json
+    child = child["sandbox"]["id"]
+    assert api.check_output(child, "cat /home/user/file") == "on the disk\n"
+    rolled = api.expect(200, "POST", f"/v1/sandboxes/{sandbox}/rollback", {"checkpoint_id": checkpoint["id"]},
+                        query={"wait": 120}).json
+    assert rolled["sandbox"]["state"] == "running"
+    for one in (sandbox, child):
+        api.delete(one)
+    api.expect(200, "DELETE", f"/v1/checkpoints/{checkpoint['id']}")
+    poll.until(lambda: not away.store.files("manifests") and not away.store.files("chunks"), 60,
+               "nothing of them is left")
+
+
+def test_damage_and_a_store_that_is_away(away):
+    api = away.api
+    sandbox = api.create(template="base")["id"]
+    hidden = away.store.path.with_name("hidden")
+    away.store.path.rename(hidden)
+    away.store.path.write_text("no directory", encoding="utf-8")
+    assert suspend(api, sandbox)["durability"] == "local"
+    poll.until(lambda: (away.node_report()["objects"] or {}).get("problem"), 60, "the node says what is wrong")
+    report = away.node_report()["objects"]
+    assert report["waiting"] == 1 and str(away.store.path) in report["problem"], report
+    away.kill_daemon("space-node")
+    away.wait_ready()
+    assert api.sandbox(sandbox)["durability"] == "local"
+    away.store.path.unlink()
+    hidden.rename(away.store.path)
+    wait_stored(api, f"/v1/sandboxes/{sandbox}")
+    assert away.node_report()["objects"]["problem"] is None
+
+    lose_data(away)
+    api = away.api
+    away.store.path.rename(hidden)
+    refused = wake(api, sandbox, status=(409, 503))
+    assert refused["error"]["code"] in ("failed_precondition", "service_unavailable"), refused
+    assert api.sandbox(sandbox)["state"] == "suspended"
+    hidden.rename(away.store.path)
+    victim = max(away.store.files("chunks"), key=lambda path: path.stat().st_size)
+    good = victim.read_bytes()
+    for bad in (good[:100] + bytes([good[100] ^ 1]) + good[101:], good[:-1], None):
+        if bad is None:
+            victim.unlink()
+        else:
+            victim.write_bytes(bad)
+        refused = wake(api, sandbox, status=500)
+        assert "damaged" in refused["error"]["message"], refused
+        assert api.sandbox(sandbox)["state"] == "suspended"
+        assert not list((away.data / "volume/sandboxes").iterdir()), "nothing is left behind"
+    victim.write_bytes(good)
+    os.chown(victim, away.uid_first, away.uid_first)
+    assert wake(api, sandbox)["sandbox"]["state"] == "running"
+    suspend(api, sandbox)
+    wait_stored(api, f"/v1/sandboxes/{sandbox}")
+    lose_data(away)
+    away.api.delete(sandbox)
+    poll.until(lambda: not away.store.files("manifests"), 60, "what no node has is removed too")
+
+
+def test_the_worker_is_nobody(away):
+    """It owns nothing but the store, and gets no words."""
+    api = away.api
+    seen = []
+    sandbox = api.create(template="base")["id"]
+    suspend(api, sandbox)
+
+    def look():
+        for pid in machine.pids():
+            if machine.status(pid).get("Name") == "space-objects":
+                status = machine.status(pid)
+                seen.append((status["Uid"].split(), status["NoNewPrivs"],
+                             pathlib.Path(f"/proc/{pid}/environ").read_bytes() if pid in machine.pids() else b""))
+        return api.sandbox(sandbox)["durability"] == "replicated"
+
+    poll.until(look, 120, "it is stored", every=0.001)
+    for uids, privileges, environ in seen:
+        assert uids == [str(away.uid_first)] * 4 or uids[0] == "0" and privileges == "0", "it starts as root only"
+        assert environ == b""
+    api.delete(sandbox)
