@@ -249,8 +249,8 @@ static int check_living(void *arg, const struct sandbox *s)
     struct feed *feed = arg;
     struct api *api = feed->api;
 
-    if (was_seen(feed, s->id) || s->state == SANDBOX_ERROR || is_stored(s) || lifecycle_is_busy(api, s->id) ||
-        run_once_is_busy(api, s->id)) {
+    if (was_seen(feed, s->id) || s->state == SANDBOX_ERROR || is_stored(s) ||
+        lifecycle_is_busy(api, s->id) || run_once_is_busy(api, s->id)) {
         return 0;
     }
     return remember_seen(feed, s->id); /* collected at the end: see below */

@@ -197,8 +197,8 @@ static bool is_settling(const json_t *envelope, const struct error *why)
             strcmp(state, "waking") == 0);
 }
 
-/* The node has lost the sandbox; a checkpoint that is gone there is the rollback's failure only. One
- * that the object store has is where it was. */
+/* The node has lost the sandbox; a checkpoint that is gone there is the rollback's failure only.
+ * One that the object store has is where it was. */
 static int note_missing(const struct job *job, const json_t *envelope, struct error *why)
 {
     const char *resource = json_string_value(json_object_get(

@@ -11,8 +11,8 @@
 
 static const char *detail_of(const json_t *envelope, const char *key)
 {
-    const char *value = json_string_value(json_object_get(
-        json_object_get(json_object_get(envelope, "error"), "details"), key));
+    const char *value = json_string_value(
+        json_object_get(json_object_get(json_object_get(envelope, "error"), "details"), key));
 
     return value == NULL ? "" : value;
 }
@@ -24,8 +24,8 @@ static bool has_sandbox(const struct job *job)
     _cleanup_sandbox_ struct sandbox s = {0};
     struct error err = {0};
 
-    return store_sandbox_get(job->api->store, job->sandbox_id, &s, &err) > 0 &&
-           s.deleted_at == 0 && s.manifest[0] != '\0';
+    return store_sandbox_get(job->api->store, job->sandbox_id, &s, &err) > 0 && s.deleted_at == 0 &&
+           s.manifest[0] != '\0';
 }
 
 /* The one that the body of a create names. */

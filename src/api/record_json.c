@@ -87,7 +87,8 @@ json_t *checkpoint_json(const struct checkpoint *c)
 {
     return json_pack("{s:s, s:o, s:s, s:b, s:I, s:s, s:o}", "id", c->id, "name", text_json(c->name),
                      "sandbox_id", c->sandbox_id, "memory", (int)c->memory, "size_bytes",
-                     (json_int_t)c->size_bytes, "durability", c->manifest[0] != '\0' ? "replicated" : "local", "created_at",
+                     (json_int_t)c->size_bytes, "durability",
+                     c->manifest[0] != '\0' ? "replicated" : "local", "created_at",
                      time_json(c->created_at));
 }
 

@@ -18,7 +18,7 @@ struct sandbox_report {
     int64_t running_at;
     int64_t active_at;
     char manifest[SANDBOX_MANIFEST_SIZE]; /* of its snapshot in the object store; "": none */
-    const json_t *identity; /* borrowed from the parsed object, NULL for none */
+    const json_t *identity;               /* borrowed from the parsed object, NULL for none */
 };
 
 /* 0 or -EBADMSG. `record` must outlive the report. */

@@ -66,7 +66,7 @@ struct sandbox {
     int64_t active_at;
     int64_t expires_at;
     char manifest[SANDBOX_MANIFEST_SIZE]; /* of its snapshot in the object store; "": none */
-    int64_t suspended_at; /* since when it is suspended; 0: it is not */
+    int64_t suspended_at;                 /* since when it is suspended; 0: it is not */
     int64_t deleted_at;
 };
 

@@ -162,7 +162,8 @@ static const struct setting settings_table[] = {
      "directory objects in data_dir), a directory of another disk or of a network, s3://BUCKET or\n"
      "s3://BUCKET/PREFIX, or `none`. One installation per directory or prefix."},
     {"objects.endpoint", SETTING_TEXT, TEXT_FIELD(objects_endpoint), "https://s3.amazonaws.com",
-     NULL, "Of s3://: the server, https://HOST or https://HOST:PORT. Buckets are named in the path."},
+     NULL,
+     "Of s3://: the server, https://HOST or https://HOST:PORT. Buckets are named in the path."},
     {"objects.region", SETTING_TEXT, TEXT_FIELD(objects_region), "us-east-1", NULL,
      "Of s3://: the region that requests are signed for."},
     {"objects.keys_file", SETTING_PATH, TEXT_FIELD(objects_keys_file), "/etc/space/objects.keys",

@@ -118,8 +118,8 @@ struct json_t *checkpoint_describe(const struct checkpoint *ck)
     clock_format(i->created_at_ms, created);
     bool stored = ck->manifest[0] != '\0';
 
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:I, s:s, s:s, s:s?}", "id", i->id,
-                     "state", names[ck->state], "sandbox_id", i->sandbox_id, "template",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:I, s:s, s:s, s:s?}", "id",
+                     i->id, "state", names[ck->state], "sandbox_id", i->sandbox_id, "template",
                      i->template_name, "template_version", i->template_version, "vcpus",
                      (int)i->vcpus, "memory_mib", (int)i->memory_mib, "disk_mib", (int)i->disk_mib,
                      "memory", (int)i->memory, "size_bytes", (json_int_t)i->size_bytes,

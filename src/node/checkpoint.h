@@ -60,7 +60,7 @@ struct checkpoint {
     struct checkpoint_info info;
     enum checkpoint_state state;
     char manifest[OBJECTS_NAME_SIZE]; /* in the object store; "": not there */
-    unsigned int users; /* what is being made from it */
+    unsigned int users;               /* what is being made from it */
     bool remove_wanted;
     struct list waiters;
 };

@@ -26,8 +26,8 @@ struct checkpoint_fetch {
 
 static int move_snapshot(const struct checkpoint_fetch *m)
 {
-    static const char *const files[] = {"ram",  "memory", "state", "disk.img", "snapshot.json",
-                                        "cold", NULL};
+    static const char *const files[] = {"ram",           "memory", "state", "disk.img",
+                                        "snapshot.json", "cold",   NULL};
     char path[CHECKPOINT_PATH_SIZE + 64];
     char into[CHECKPOINT_PATH_SIZE + 64];
     char text[OBJECTS_NAME_SIZE + 2];
@@ -63,8 +63,8 @@ static void work_place(void *arg)
     if (r == 0) {
         r = checkpoint_put_in_place(m->building);
     }
-    m->result = r < 0 ? error_set(&m->err, -r, "the checkpoint cannot be kept: %s", strerror(-r))
-                      : 0;
+    m->result =
+        r < 0 ? error_set(&m->err, -r, "the checkpoint cannot be kept: %s", strerror(-r)) : 0;
 }
 
 static void done_place(void *arg)

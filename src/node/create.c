@@ -139,7 +139,8 @@ static void read_spec(struct json_fields *f, struct sandbox_spec *spec)
     spec->template_name = json_fields_string(f, "template", 1, SANDBOX_TEMPLATE_SIZE - 1, NULL);
     spec->template_version = json_fields_string(f, "template_version", 1, ID_LENGTH, NULL);
     spec->hostname = json_fields_string(f, "hostname", 1, SANDBOX_HOSTNAME_SIZE - 1, NULL);
-    spec->manifest = json_fields_string(f, "manifest", OBJECTS_NAME_SIZE - 1, OBJECTS_NAME_SIZE - 1, NULL);
+    spec->manifest =
+        json_fields_string(f, "manifest", OBJECTS_NAME_SIZE - 1, OBJECTS_NAME_SIZE - 1, NULL);
     spec->vcpus = (unsigned int)json_fields_unsigned(f, "vcpus", 1, SANDBOX_VCPUS_MAX, 0);
     spec->memory_mib = (unsigned int)json_fields_unsigned(f, "memory_mib", SANDBOX_MEMORY_MIB_MIN,
                                                           SANDBOX_MEMORY_MIB_MAX, 0);

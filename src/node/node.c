@@ -327,16 +327,17 @@ struct json_t *node_describe(struct node *node)
     char started[CLOCK_TEXT_SIZE];
 
     clock_format(node->started_at_ms, started);
-    return json_pack(
-        "{s:s, s:s, s:b, s:o, s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o, s:o, s:o, s:o, s:i, s:i, s:o, s:s}",
-        "name", node->settings.node_name, "version", SPACE_VERSION, "ready",
-        (int)node_is_ready(node), "waiting_for", describe_waiting(node), "environment", "driver",
-        rt->env.driver, "vmm_version", rt->env.vmm_version, "accelerator", rt->env.accelerator,
-        "accelerator_reason", rt->accelerator_reason, "cpu_model", rt->env.cpu_model, "kernel",
-        rt->env.kernel, "vcpus", describe_vcpus(node), "memory", describe_memory(node), "disk",
-        describe_disk(node), "pools", pool_describe(p->pool), "prepared",
-        (int)pool_prepared(p->pool), "sandboxes", (int)sandbox_count(node), "objects", objects_describe(node),
-        "started_at", started);
+    return json_pack("{s:s, s:s, s:b, s:o, s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o, s:o, s:o, s:o, "
+                     "s:i, s:i, s:o, s:s}",
+                     "name", node->settings.node_name, "version", SPACE_VERSION, "ready",
+                     (int)node_is_ready(node), "waiting_for", describe_waiting(node), "environment",
+                     "driver", rt->env.driver, "vmm_version", rt->env.vmm_version, "accelerator",
+                     rt->env.accelerator, "accelerator_reason", rt->accelerator_reason, "cpu_model",
+                     rt->env.cpu_model, "kernel", rt->env.kernel, "vcpus", describe_vcpus(node),
+                     "memory", describe_memory(node), "disk", describe_disk(node), "pools",
+                     pool_describe(p->pool), "prepared", (int)pool_prepared(p->pool), "sandboxes",
+                     (int)sandbox_count(node), "objects", objects_describe(node), "started_at",
+                     started);
 }
 
 struct json_t *node_list_templates(struct node *node)

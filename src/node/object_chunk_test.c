@@ -1,12 +1,11 @@
 /* Stored objects and manifests: what comes back, and what is refused. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
-
-#include <errno.h>
-#include <stdlib.h>
 
 #include "node/object_manifest.h"
 
@@ -109,8 +108,8 @@ static void test_sum(void **state)
 static void test_names(void **state)
 {
     static const char *const good[] = {"ram", "disk.img", "sessions/se0.json", "a-b_c.1"};
-    static const char *const bad[] = {"",      "/",     "/a",  "a/",    "a/b/c", ".",  "..",
-                                      "../a",  "a/..",  ".a",  "a/.b",  "a b",   "a\n"};
+    static const char *const bad[] = {"",     "/",    "/a", "a/",   "a/b/c", ".",  "..",
+                                      "../a", "a/..", ".a", "a/.b", "a b",   "a\n"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -126,10 +125,8 @@ static void make_manifest(struct object_manifest *m,
                           struct object_piece pieces[2],
                           struct object_ref chunks[2])
 {
-    *m = (struct object_manifest){.owner = "sb000000000000000000",
-                                  .has_base = true,
-                                  .file_count = 2,
-                                  .files = files};
+    *m = (struct object_manifest){
+        .owner = "sb000000000000000000", .has_base = true, .file_count = 2, .files = files};
     memset(m->base.bytes, 9, sizeof(m->base.bytes));
     pieces[0] = (struct object_piece){4096, 8192};
     pieces[1] = (struct object_piece){40960, 4096};
@@ -216,9 +213,9 @@ static void test_bad_manifest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round),    cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_limit),    cmocka_unit_test(test_sum),
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_manifest),
+        cmocka_unit_test(test_round),        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_sum),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_manifest),
         cmocka_unit_test(test_bad_manifest),
     };
 

@@ -25,11 +25,10 @@ static int fail(struct error *err, int r, const char *what)
         return error_set_code(err, ERROR_STORAGE_FULL, NULL,
                               "the object store's directory has no room");
     }
-    return error_set_code(err,
-                          r == -EACCES || r == -EPERM ? ERROR_FAILED_PRECONDITION
-                                                      : ERROR_SERVICE_UNAVAILABLE,
-                          r == -EACCES || r == -EPERM ? "object_store" : NULL,
-                          "the object store's directory: %s: %s", what, strerror(-r));
+    return error_set_code(
+        err, r == -EACCES || r == -EPERM ? ERROR_FAILED_PRECONDITION : ERROR_SERVICE_UNAVAILABLE,
+        r == -EACCES || r == -EPERM ? "object_store" : NULL, "the object store's directory: %s: %s",
+        what, strerror(-r));
 }
 
 void *object_dir_open(const struct object_place *place, struct error *err)
@@ -225,8 +224,7 @@ static int walk_below(const struct walk *w, const char *path)
     return r;
 }
 
-static int
-dir_list(void *self, const char *prefix, object_list_fn fn, void *arg, struct error *err)
+static int dir_list(void *self, const char *prefix, object_list_fn fn, void *arg, struct error *err)
 {
     struct walk w = {self, fn, arg, prefix, clock_real_ms()};
     char path[OBJECT_KEY_SIZE];

@@ -204,10 +204,11 @@ static int get_chunk(void *arg, struct object_bench *bench, uint64_t i, struct e
         r = -EBADMSG;
     }
     if (r < 0) {
-        return error_set(err, -r,
-                         "the snapshot in the object store is damaged: a part of its %s is not what "
-                         "was written",
-                         t->file->name);
+        return error_set(
+            err, -r,
+            "the snapshot in the object store is damaged: a part of its %s is not what "
+            "was written",
+            t->file->name);
     }
     r = object_plan_write(t->file, &t->cursors[n], buf_span(&bench->opened), t->fd);
     return r < 0 ? fail_write(err, r) : 0;
@@ -240,8 +241,8 @@ int object_work_get(struct object_work *w, json_t *result, struct error *err)
     int r = read_manifests(w, &g, result, err);
 
     if (r == 0) {
-        g.targets = calloc((size_t)g.manifest.file_count + g.base.file_count + 1,
-                           sizeof(*g.targets));
+        g.targets =
+            calloc((size_t)g.manifest.file_count + g.base.file_count + 1, sizeof(*g.targets));
         r = g.targets == NULL ? -ENOMEM : open_targets(&g, &g.base);
         if (r == 0) {
             r = open_targets(&g, &g.manifest);

@@ -18,8 +18,8 @@
 
 static void put_file(const struct object_file *f, struct buf *out)
 {
-    uint32_t flags = (f->is_inline ? FLAG_INLINE : 0U) |
-                     (f->over == OBJECT_OVER_TEMPLATE ? FLAG_TEMPLATE : 0U);
+    uint32_t flags =
+        (f->is_inline ? FLAG_INLINE : 0U) | (f->over == OBJECT_OVER_TEMPLATE ? FLAG_TEMPLATE : 0U);
 
     buf_put_block(out, span_of_str(f->name));
     buf_put_u32(out, flags);

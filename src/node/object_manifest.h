@@ -16,10 +16,10 @@
 #include "node/object_chunk.h"
 #include "node/object_name.h"
 
-#define OBJECT_FILES_MAX   4096U
-#define OBJECT_PIECES_MAX  (4U * 1024U * 1024U) /* of one file */
-#define OBJECT_INLINE_MAX  65536U               /* of one file */
-#define OBJECT_LENGTH_MAX  (1ULL << 46U)
+#define OBJECT_FILES_MAX  4096U
+#define OBJECT_PIECES_MAX (4U * 1024U * 1024U) /* of one file */
+#define OBJECT_INLINE_MAX 65536U               /* of one file */
+#define OBJECT_LENGTH_MAX (1ULL << 46U)
 
 enum object_over {
     OBJECT_OVER_HOLES,

@@ -94,8 +94,8 @@ int object_place_parse_keys(struct object_place *place, struct span text, struct
         if (line.n == 0 || line.p[0] == '#') {
             continue;
         }
-        if (equals == line.n || !take_key(place, trim(span_head(line, equals)),
-                                          trim(span_skip(line, equals + 1)))) {
+        if (equals == line.n ||
+            !take_key(place, trim(span_head(line, equals)), trim(span_skip(line, equals + 1)))) {
             return refuse(err, "the file with the object store's keys has a line that is not one "
                                "of access_key, secret_key and session_token = VALUE");
         }

@@ -360,7 +360,8 @@ int object_plan_disk(struct object_plan *plan, const char *name, int fd, int tem
 
 struct object_cursor *object_plan_cursors(const struct object_file *f)
 {
-    struct object_cursor *cursors = calloc(f->chunk_count > 0 ? f->chunk_count : 1, sizeof(*cursors));
+    struct object_cursor *cursors =
+        calloc(f->chunk_count > 0 ? f->chunk_count : 1, sizeof(*cursors));
     struct object_cursor at = {0};
 
     for (uint32_t i = 0; cursors != NULL && i < f->chunk_count; i++) {

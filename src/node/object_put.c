@@ -259,11 +259,12 @@ int object_work_put(struct object_work *w, json_t *result, struct error *err)
         object_key_manifest(m.owner, &sum, key);
         r = object_forget(w->store, m.owner, key, err);
     }
-    if (r == 0 && (set_sum(result, "manifest", &sum) < 0 || set_sum(result, "base", &m.base) < 0 ||
-                   json_object_set_new(result, "raw_bytes", json_integer((json_int_t)p.raw_bytes)) < 0 ||
-                   json_object_set_new(result, "stored_bytes",
-                                       json_integer((json_int_t)p.stored_bytes)) < 0 ||
-                   json_object_set_new(result, "new_bytes", json_integer((json_int_t)p.new_bytes)) < 0)) {
+    if (r == 0 &&
+        (set_sum(result, "manifest", &sum) < 0 || set_sum(result, "base", &m.base) < 0 ||
+         json_object_set_new(result, "raw_bytes", json_integer((json_int_t)p.raw_bytes)) < 0 ||
+         json_object_set_new(result, "stored_bytes", json_integer((json_int_t)p.stored_bytes)) <
+             0 ||
+         json_object_set_new(result, "new_bytes", json_integer((json_int_t)p.new_bytes)) < 0)) {
         r = error_set(err, ENOMEM, "no memory");
     }
     put_done(&p);

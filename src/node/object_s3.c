@@ -17,15 +17,15 @@
 #include "node/object_chunk.h"
 #include "wire/s3_list.h"
 
-#define CONNECT_MS   10000L
-#define STALL_BYTES  1024L /* per second, … */
-#define STALL_S      30L
-#define TOTAL_S      600L
-#define ATTEMPTS     4U
-#define BACKOFF_MS   200U
-#define ERROR_MAX    65536U
-#define LIST_MAX     (8U * 1024U * 1024U)
-#define URL_SIZE     4096U
+#define CONNECT_MS  10000L
+#define STALL_BYTES 1024L /* per second, … */
+#define STALL_S     30L
+#define TOTAL_S     600L
+#define ATTEMPTS    4U
+#define BACKOFF_MS  200U
+#define ERROR_MAX   65536U
+#define LIST_MAX    (8U * 1024U * 1024U)
+#define URL_SIZE    4096U
 /* From here on in parts: a transfer that breaks costs one part. */
 #define PART_BYTES (8U * 1024U * 1024U)
 #define PARTS_MAX  1024U
@@ -33,7 +33,7 @@
 struct object_s3 {
     const struct object_place *place;
     CURL *curl;
-    struct buf body;   /* of the answer */
+    struct buf body; /* of the answer */
     char etag[128];
     char date[64];
     uint64_t length; /* Content-Length of a HEAD */
@@ -123,7 +123,8 @@ static void set_body(CURL *c, const struct s3_request *rq)
         (void)curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
     } else if (strcmp(rq->method, "PUT") == 0 || strcmp(rq->method, "POST") == 0) {
         (void)curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)rq->body.n);
-        (void)curl_easy_setopt(c, CURLOPT_POSTFIELDS, rq->body.n > 0 ? (const char *)rq->body.p : "");
+        (void)curl_easy_setopt(c, CURLOPT_POSTFIELDS,
+                               rq->body.n > 0 ? (const char *)rq->body.p : "");
         (void)curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, rq->method);
     } else {
         (void)curl_easy_setopt(c, CURLOPT_HTTPGET, 1L);
@@ -203,8 +204,7 @@ static int say(const struct object_s3 *s, CURLcode code, long status, struct err
     if (code != CURLE_OK) {
         bool is_ours = code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_URL_MALFORMAT;
 
-        return error_set_code(err,
-                              is_ours ? ERROR_FAILED_PRECONDITION : ERROR_SERVICE_UNAVAILABLE,
+        return error_set_code(err, is_ours ? ERROR_FAILED_PRECONDITION : ERROR_SERVICE_UNAVAILABLE,
                               is_ours ? "object_store" : NULL, "the object store at %.100s: %s",
                               s->place->endpoint, curl_easy_strerror(code));
     }
@@ -219,7 +219,8 @@ static int say(const struct object_s3 *s, CURLcode code, long status, struct err
 
 static void pause_before(unsigned int attempt)
 {
-    unsigned int ms = BACKOFF_MS << (2U * (attempt - 1U)); /* 0.2, 0.8, 3.2 s, and up to half more */
+    unsigned int ms =
+        BACKOFF_MS << (2U * (attempt - 1U)); /* 0.2, 0.8, 3.2 s, and up to half more */
     uint32_t more = 0;
     struct timespec ts;
 
@@ -278,8 +279,12 @@ static int begin_parts(struct object_s3 *s, const char *key, char id[256], struc
     return r < 0 ? error_set(err, ENOMEM, "no memory") : 0;
 }
 
-static int
-put_parts(struct object_s3 *s, const char *key, const char *id, struct span bytes, struct buf *list, struct error *err)
+static int put_parts(struct object_s3 *s,
+                     const char *key,
+                     const char *id,
+                     struct span bytes,
+                     struct buf *list,
+                     struct error *err)
 {
     char query[400];
     int r = 0;
@@ -321,7 +326,8 @@ static int put_large(struct object_s3 *s, const char *key, struct span bytes, st
         rq.body = buf_span(&list);
         r = run(s, &rq, err);
         /* A failure may come with status 200. */
-        if (r == 404 || (r > 0 && s3_text_parse(buf_span(&s->body), "Code", name, sizeof(name)) == 0)) {
+        if (r == 404 ||
+            (r > 0 && s3_text_parse(buf_span(&s->body), "Code", name, sizeof(name)) == 0)) {
             r = error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
                                "the object store could not put the parts of an object together");
         }
@@ -420,7 +426,8 @@ visit_page(struct object_s3 *s, struct s3_list *list, object_list_fn fn, void *a
     return r;
 }
 
-static int format_query(struct object_s3 *s, const char *prefix, const char *token, char query[URL_SIZE])
+static int
+format_query(struct object_s3 *s, const char *prefix, const char *token, char query[URL_SIZE])
 {
     char whole[OBJECT_KEY_SIZE + 160];
     char *p;

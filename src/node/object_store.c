@@ -36,7 +36,10 @@ void object_store_close(struct object_store *store)
     }
 }
 
-int object_store_put(struct object_store *store, const char *key, struct span bytes, struct error *err)
+int object_store_put(struct object_store *store,
+                     const char *key,
+                     struct span bytes,
+                     struct error *err)
 {
     return store->ops->put(store->self, key, bytes, err);
 }
@@ -47,7 +50,10 @@ int object_store_get(
     return store->ops->get(store->self, key, max, ret, err);
 }
 
-int object_store_has(struct object_store *store, const char *key, uint64_t *ret_bytes, struct error *err)
+int object_store_has(struct object_store *store,
+                     const char *key,
+                     uint64_t *ret_bytes,
+                     struct error *err)
 {
     return store->ops->has(store->self, key, ret_bytes, err);
 }

@@ -30,8 +30,10 @@ typedef int (*object_list_fn)(void *arg, const struct object_entry *entry);
 /* The place stays the caller's, and as it is, for as long as the store is open. */
 struct object_store *object_store_open(const struct object_place *place, struct error *err);
 void object_store_close(struct object_store *store); /* NULL is fine */
-int object_store_put(struct object_store *store, const char *key, struct span bytes, struct error *err)
-    _must_check_;
+int object_store_put(struct object_store *store,
+                     const char *key,
+                     struct span bytes,
+                     struct error *err) _must_check_;
 /* Into an empty buffer, at most max. 1, or 0 when there is none. */
 int object_store_get(struct object_store *store,
                      const char *key,
@@ -39,8 +41,10 @@ int object_store_get(struct object_store *store,
                      struct buf *ret,
                      struct error *err) _must_check_;
 /* 1 with its length, or 0. */
-int object_store_has(struct object_store *store, const char *key, uint64_t *ret_bytes, struct error *err)
-    _must_check_;
+int object_store_has(struct object_store *store,
+                     const char *key,
+                     uint64_t *ret_bytes,
+                     struct error *err) _must_check_;
 /* All keys that begin so; a prefix has at least its directory. Stops at fn's first -errno. */
 int object_store_list(struct object_store *store,
                       const char *prefix,
@@ -48,4 +52,5 @@ int object_store_list(struct object_store *store,
                       void *arg,
                       struct error *err) _must_check_;
 /* 0, also when there is none. */
-int object_store_remove(struct object_store *store, const char *key, struct error *err) _must_check_;
+int object_store_remove(struct object_store *store, const char *key, struct error *err)
+    _must_check_;

@@ -95,8 +95,8 @@ static bool is_marked(const struct sweep *s, const struct object_sum *sum)
     struct mark mark;
 
     memcpy(mark.bytes, sum->bytes, sizeof(mark.bytes));
-    return s->mark_count > 0 && bsearch(&mark, s->marks, s->mark_count, sizeof(mark),
-                                        compare_marks) != NULL;
+    return s->mark_count > 0 &&
+           bsearch(&mark, s->marks, s->mark_count, sizeof(mark), compare_marks) != NULL;
 }
 
 /* ---- lists ---- */

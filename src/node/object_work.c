@@ -62,9 +62,10 @@ int object_work_manifest(struct object_store *store,
         r = object_manifest_parse(buf_span(bytes), ret);
     }
     return r == 0 ? 0
-                  : error_set(err, -r, r == -EBADMSG ? "the snapshot in the object store is damaged: "
-                                                       "its manifest is not what was written"
-                                                     : "the snapshot's manifest cannot be read");
+                  : error_set(err, -r,
+                              r == -EBADMSG ? "the snapshot in the object store is damaged: "
+                                              "its manifest is not what was written"
+                                            : "the snapshot's manifest cannot be read");
 }
 
 /* ---- threads ---- */

@@ -20,7 +20,9 @@ struct object_work {
 
 /* ---- helpers ---- */
 
-void object_key_manifest(const char *owner, const struct object_sum *sum, char out[OBJECT_KEY_SIZE]);
+void object_key_manifest(const char *owner,
+                         const struct object_sum *sum,
+                         char out[OBJECT_KEY_SIZE]);
 void object_key_base(const struct object_sum *sum, char out[OBJECT_KEY_SIZE]);
 void object_key_chunk(const struct object_sum *sum, char out[OBJECT_KEY_SIZE]);
 /* A number of the request, or -1. */

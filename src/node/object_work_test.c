@@ -1,20 +1,20 @@
 /* Snapshots into a store and back: what is shared is stored once, what is damaged is refused, what
  * is referred to stays. The store is a directory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "node/object_work.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <sys/stat.h>
 
+#include <cmocka.h>
+
 #include "base/fd.h"
-#include "node/object_work.h"
 #include "node/ram_layer.h"
 
 #define OWNER   "sb000000000000000000"
@@ -181,7 +181,8 @@ static json_int_t put(struct rig *rig, const char *owner)
     return fresh;
 }
 
-static int get(const struct rig *rig, const char *owner, const char *name, bool has_base, struct error *err)
+static int
+get(const struct rig *rig, const char *owner, const char *name, bool has_base, struct error *err)
 {
     char path[160];
     char disk[200];
@@ -370,14 +371,14 @@ static void test_sweep(void **state)
     assert_int_equal(number(result, "snapshots"), 2);
     chunks = number(result, "chunks");
     json_decref(result);
-    assert_int_equal(run(rig, object_work_forget, json_pack("{s:[s]}", "owners", OTHER), NULL, &err),
-                     0);
+    assert_int_equal(
+        run(rig, object_work_forget, json_pack("{s:[s]}", "owners", OTHER), NULL, &err), 0);
     result = sweep(rig, 0);
     assert_int_equal(number(result, "removed"), 0); /* the other one has the same */
     json_decref(result);
     assert_int_equal(get(rig, OWNER, "out", false, &err), 0);
-    assert_int_equal(run(rig, object_work_forget, json_pack("{s:[s]}", "owners", OWNER), NULL, &err),
-                     0);
+    assert_int_equal(
+        run(rig, object_work_forget, json_pack("{s:[s]}", "owners", OWNER), NULL, &err), 0);
     result = sweep(rig, 3600);
     assert_int_equal(number(result, "removed"), 0); /* too young */
     json_decref(result);
@@ -408,10 +409,9 @@ static void test_full(void **state)
 {
     struct rig *rig = *state;
     struct error err = {0};
-    json_t *request =
-        json_pack("{s:s, s:i, s:i, s:[{s:s, s:s, s:i}]}", "owner", OWNER, "ram_fd", rig->ram_fd,
-                  "template_fd", rig->template_fd, "files", "name", "memory", "kind", "layer", "fd",
-                  rig->memory_fd);
+    json_t *request = json_pack("{s:s, s:i, s:i, s:[{s:s, s:s, s:i}]}", "owner", OWNER, "ram_fd",
+                                rig->ram_fd, "template_fd", rig->template_fd, "files", "name",
+                                "memory", "kind", "layer", "fd", rig->memory_fd);
 
     rig->place.reserve_bytes = INT64_MAX;
     assert_true(run(rig, object_work_put, request, NULL, &err) < 0);
@@ -442,8 +442,8 @@ static void test_unreachable(void **state)
 
 static void test_place(void **state)
 {
-    static const char *const bad[] = {"relative", "s3://", "s3:///p", "s3://b/../c", "s3://b//c",
-                                      "s3://b c", "http://x"};
+    static const char *const bad[] = {"relative",  "s3://",    "s3:///p", "s3://b/../c",
+                                      "s3://b//c", "s3://b c", "http://x"};
     struct object_place place = {0};
     struct error err = {0};
 

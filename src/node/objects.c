@@ -17,94 +17,6 @@
 #include "node/objects_private.h"
 #include "node/sandbox_private.h"
 
-#define MIB 1048576U
-
-static void go_on(struct objects *o);
-
-/* ---- the store ---- */
-
-bool objects_enabled(const struct node *node)
-{
-    return node->parts != NULL && node->parts->objects != NULL;
-}
-
-static bool is_bucket(const struct objects *o)
-{
-    return o->dir[0] == '\0';
-}
-
-/* Of the directory, or of the file with the keys. -errno with err. */
-static int open_store(const struct objects *o, struct error *err)
-{
-    const struct settings *s = &o->node->settings;
-    const char *path = is_bucket(o) ? s->objects_keys_file : o->dir;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | (is_bucket(o) ? O_NOFOLLOW : O_DIRECTORY));
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        int r = -errno;
-
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store", "cannot open %.150s: %s",
-                              path, strerror(-r));
-    }
-    if (is_bucket(o) && (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & 077U) != 0)) {
-        (void)close(fd);
-        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
-                              "%.150s has keys that others may read: its owner must be root and its "
-                              "mode 0600",
-                              path);
-    }
-    if (!is_bucket(o) && st.st_uid != o->uid && fchown(fd, o->uid, o->uid) < 0) {
-        (void)close(fd);
-        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
-                              "cannot give %.150s to user %u", path, o->uid);
-    }
-    return fd;
-}
-
-static int add_place(const struct objects *o, json_t *request)
-{
-    const struct settings *s = &o->node->settings;
-    json_t *bucket;
-
-    if (!is_bucket(o)) {
-        return json_object_set_new(
-            request, "reserve_bytes",
-            json_integer((json_int_t)(s->node_disk_reserve_mib * MIB)));
-    }
-    bucket = json_pack("{s:s, s:s, s:s, s:s}", "endpoint", s->objects_endpoint, "bucket",
-                       o->place.bucket, "prefix", o->place.prefix, "region", s->objects_region);
-    return bucket == NULL ? -1 : json_object_set_new(request, "bucket", bucket);
-}
-
-static struct objects_job *start_job(struct objects *o,
-                                     json_t *request,
-                                     const int *fds,
-                                     unsigned int count,
-                                     objects_job_fn fn,
-                                     void *arg,
-                                     struct error *err)
-{
-    struct objects_order order = {
-        .program = o->program, .uid = o->uid, .request = request, .fds = fds, .fd_count = count};
-    struct objects_job *job;
-
-    if (add_place(o, request) < 0) {
-        (void)error_set(err, ENOMEM, "no memory");
-        return NULL;
-    }
-    order.store_fd = open_store(o, err);
-    if (order.store_fd < 0) {
-        return NULL;
-    }
-    job = objects_job_start(o->node->loop, &order, fn, arg, err);
-    (void)close(order.store_fd);
-    return job;
-}
-
 /* ---- failures ---- */
 
 static int64_t keep_ms_of(const struct objects *o)
@@ -123,8 +35,8 @@ static void note_failure(struct objects *o, const struct error *err)
     o->delay_ms = o->delay_ms > OBJECTS_RETRY_MAX ? OBJECTS_RETRY_MAX : o->delay_ms;
     o->retry_at_ms = now + o->delay_ms;
     o->problem = *err;
-    log_warning("objects_wait", "waiting=%u retry_ms=%lld error=%s", o->keep_count + o->forget_count,
-                (long long)o->delay_ms, LOG_STR(err->message));
+    log_warning("objects_wait", "waiting=%u retry_ms=%lld error=%s",
+                o->keep_count + o->forget_count, (long long)o->delay_ms, LOG_STR(err->message));
 }
 
 /* What nothing refers to any more is swept when it is old enough. */
@@ -190,7 +102,8 @@ static void want(struct objects *o, const char *owner, enum objects_want what)
     } else {
         e = calloc(1, sizeof(*e));
         if (e == NULL) {
-            log_warning("objects_forgotten", "owner=%s error=memory", owner); /* a restart finds it */
+            log_warning("objects_forgotten", "owner=%s error=memory",
+                        owner); /* a restart finds it */
             return;
         }
         (void)snprintf(e->owner, sizeof(e->owner), "%s", owner);
@@ -198,7 +111,7 @@ static void want(struct objects *o, const char *owner, enum objects_want what)
     e->want = what;
     count(o, what, 1);
     list_append(&o->entries, &e->link);
-    go_on(o);
+    objects_go_on(o);
 }
 
 static void forget_path(const struct objects *o, const char *owner, char *out, size_t size)
@@ -272,7 +185,7 @@ static void end_put(struct objects *o)
 {
     objects_put_free(TAKE(o->put));
     o->busy = false;
-    go_on(o);
+    objects_go_on(o);
 }
 
 static void work_mark(void *arg)
@@ -303,31 +216,11 @@ static void done_mark(void *arg)
     end_put(o);
 }
 
-static void submit(struct objects *o, loop_fn work, loop_fn done, void *arg)
-{
-    if (loop_submit(o->node->loop, work, done, arg, true) < 0) {
-        work(arg);
-        done(arg);
-    }
-}
-
 static uint64_t number(const json_t *object, const char *key)
 {
     json_int_t n = json_integer_value(json_object_get(object, key));
 
     return n > 0 ? (uint64_t)n : 0;
-}
-
-static bool take_name(const json_t *result, const char *key, char out[OBJECTS_NAME_SIZE])
-{
-    const char *text = json_string_value(json_object_get(result, key));
-    struct object_sum sum;
-
-    if (text == NULL || object_sum_parse(span_of_str(text), &sum) < 0) {
-        return false;
-    }
-    object_sum_format(&sum, out);
-    return true;
 }
 
 static void on_put(void *arg, const json_t *result, const struct error *err)
@@ -337,8 +230,8 @@ static void on_put(void *arg, const json_t *result, const struct error *err)
     struct error bad = {0};
 
     o->job = NULL;
-    if (err == NULL && (!take_name(result, "manifest", put->manifest) ||
-                        !take_name(result, "base", put->base))) {
+    if (err == NULL && (!objects_take_name(result, "manifest", put->manifest) ||
+                        !objects_take_name(result, "base", put->base))) {
         (void)error_set(&bad, EIO, "space-objects answered without a name");
         err = &bad;
     }
@@ -352,8 +245,9 @@ static void on_put(void *arg, const json_t *result, const struct error *err)
     }
     o->last_raw_bytes = number(result, "raw_bytes");
     o->last_stored_bytes = number(result, "stored_bytes");
-    log_info("snapshot_stored", "owner=%s manifest=%.12s raw_bytes=%llu stored_bytes=%llu new_bytes=%llu",
-             put->owner, put->manifest, (unsigned long long)o->last_raw_bytes,
+    log_info("snapshot_stored",
+             "owner=%s manifest=%.12s raw_bytes=%llu stored_bytes=%llu new_bytes=%llu", put->owner,
+             put->manifest, (unsigned long long)o->last_raw_bytes,
              (unsigned long long)o->last_stored_bytes,
              (unsigned long long)number(result, "new_bytes"));
     if (o->obsolete) {
@@ -361,7 +255,7 @@ static void on_put(void *arg, const json_t *result, const struct error *err)
         done_mark(put);
         return;
     }
-    submit(o, work_mark, done_mark, put);
+    objects_submit(o, work_mark, done_mark, put);
 }
 
 static void work_open(void *arg)
@@ -382,7 +276,7 @@ static void done_open(void *arg)
         return;
     }
     if (put->result == 0) {
-        o->job = start_job(o, put->request, put->fds, put->fd_count, on_put, o, &err);
+        o->job = objects_start_job(o, put->request, put->fds, put->fd_count, on_put, o, &err);
     } else {
         (void)error_set(&err, -put->result, "the snapshot of %s cannot be opened: %s", put->owner,
                         strerror(-put->result));
@@ -392,12 +286,6 @@ static void done_open(void *arg)
         want(o, put->owner, OBJECTS_KEEP);
         end_put(o);
     }
-}
-
-static void template_path(const struct objects *o, const char *name, const char *version, char *out)
-{
-    (void)snprintf(out, OBJECTS_PATH_SIZE, "%.400s/templates/%.63s/%.20s/disk.img",
-                   o->node->parts->volume, name, version);
 }
 
 /* Whose it is, and where. False when there is nothing to store any more. */
@@ -412,13 +300,15 @@ static bool describe_owner(struct objects *o, struct objects_put *put)
         put->is_checkpoint = true;
         checkpoint_path(ck, "", "", put->dir, sizeof(put->dir));
         checkpoint_path(ck, "", "snapshot", put->snapshot, sizeof(put->snapshot));
-        template_path(o, ck->info.template_name, ck->info.template_version, put->template_disk);
+        objects_template_path(o, ck->info.template_name, ck->info.template_version,
+                              put->template_disk);
         return true;
     }
     if (sb != NULL && sb->info.state == SANDBOX_STATE_SUSPENDED && sb->restore == NULL) {
         sandbox_dir_path(sb, "", put->dir, sizeof(put->dir));
         sandbox_dir_path(sb, "suspended", put->snapshot, sizeof(put->snapshot));
-        template_path(o, sb->info.template_name, sb->info.template_version, put->template_disk);
+        objects_template_path(o, sb->info.template_name, sb->info.template_version,
+                              put->template_disk);
         return true;
     }
     return false;
@@ -443,7 +333,7 @@ static void start_put(struct objects *o, struct objects_entry *e)
         end_put(o);
         return;
     }
-    submit(o, work_open, done_open, put);
+    objects_submit(o, work_open, done_open, put);
 }
 
 /* ---- forgetting ---- */
@@ -477,7 +367,7 @@ static void on_forgotten(void *arg, const json_t *result, const struct error *er
         }
         free(e);
     }
-    go_on(o);
+    objects_go_on(o);
 }
 
 static void start_forget(struct objects *o)
@@ -501,7 +391,7 @@ static void start_forget(struct objects *o)
         }
     }
     o->busy = true;
-    o->job = request == NULL ? NULL : start_job(o, request, NULL, 0, on_forgotten, o, &err);
+    o->job = request == NULL ? NULL : objects_start_job(o, request, NULL, 0, on_forgotten, o, &err);
     if (o->job == NULL) {
         on_forgotten(o, NULL, &err);
     }
@@ -529,7 +419,7 @@ static void on_swept(void *arg, const json_t *result, const struct error *err)
                  (unsigned long long)number(result, "bytes"),
                  (unsigned long long)number(result, "removed"));
     }
-    go_on(o);
+    objects_go_on(o);
 }
 
 static void work_images(void *arg)
@@ -552,7 +442,7 @@ static void done_images(void *arg)
     o->sweep_wanted = false;
     o->job = request == NULL || o->node->parts->stopping
                  ? NULL
-                 : start_job(o, request, NULL, 0, on_swept, o, &err);
+                 : objects_start_job(o, request, NULL, 0, on_swept, o, &err);
     if (o->job == NULL && !o->node->parts->stopping) {
         on_swept(o, NULL, &err);
     }
@@ -561,7 +451,7 @@ static void done_images(void *arg)
 static void start_sweep(struct objects *o)
 {
     o->busy = true;
-    submit(o, work_images, done_images, o);
+    objects_submit(o, work_images, done_images, o);
 }
 
 /* ---- whose turn it is ---- */
@@ -615,158 +505,11 @@ static void take_turn(void *arg)
 }
 
 /* Not from inside of whoever wants something. */
-static void go_on(struct objects *o)
+void objects_go_on(struct objects *o)
 {
     if (o->started && !o->busy) {
         loop_timer_start(o->timer, 0);
     }
-}
-
-/* ---- fetching ---- */
-
-static void next_fetch(struct objects *o);
-
-static void end_get(struct objects_get *get, const struct error *err)
-{
-    struct objects *o = get->node->parts->objects;
-
-    list_remove(&get->link);
-    o->fetching--;
-    if (err != NULL) {
-        log_warning("fetch_failed", "owner=%s error=%s", get->owner, LOG_STR(err->message));
-    } else {
-        log_info("snapshot_fetched", "owner=%s manifest=%.12s", get->owner, get->manifest);
-    }
-    get->fn(get->arg, err);
-    objects_get_free(get);
-    next_fetch(o);
-    go_on(o);
-}
-
-static void work_take(void *arg)
-{
-    struct objects_get *get = arg;
-
-    get->result = objects_work_take(get);
-}
-
-static void work_clear(void *arg)
-{
-    const struct objects_get *get = arg;
-
-    (void)dir_remove_tree(AT_FDCWD, get->dir);
-}
-
-static void done_clear(void *arg)
-{
-    struct objects_get *get = arg;
-    const struct error err = get->err;
-
-    end_get(get, &err);
-}
-
-static void done_take(void *arg)
-{
-    struct objects_get *get = arg;
-
-    if (get->result < 0) {
-        submit(get->node->parts->objects, work_clear, done_clear, get);
-    } else {
-        end_get(get, NULL);
-    }
-}
-
-static void on_got(void *arg, const json_t *result, const struct error *err)
-{
-    struct objects_get *get = arg;
-    struct objects *o = get->node->parts->objects;
-
-    get->job = NULL;
-    if (err != NULL) {
-        get->err = *err;
-    } else if (!take_name(result, "base", get->base)) {
-        (void)error_set(&get->err, EIO, "space-objects answered without a name");
-    }
-    if (get->err.code != ERROR_NONE) {
-        submit(o, work_clear, done_clear, get);
-        return;
-    }
-    if (loop_submit(o->node->loop, work_take, done_take, get, false) < 0) {
-        work_take(get);
-        done_take(get);
-    }
-}
-
-static void work_prepare(void *arg)
-{
-    struct objects_get *get = arg;
-
-    get->result = objects_work_prepare(get);
-}
-
-static void done_prepare(void *arg)
-{
-    struct objects_get *get = arg;
-    struct objects *o = get->node->parts->objects;
-
-    if (get->result == 0 && !o->node->parts->stopping) {
-        get->job = start_job(o, get->request, &get->dir_fd, 1, on_got, get, &get->err);
-    }
-    if (get->job == NULL && !o->node->parts->stopping) {
-        submit(o, work_clear, done_clear, get);
-    }
-}
-
-static void next_fetch(struct objects *o)
-{
-    struct list *it;
-    struct list *following;
-
-    list_foreach(it, following, &o->fetches)
-    {
-        struct objects_get *get = list_entry(it, struct objects_get, link);
-
-        if (!get->begun && o->fetching < OBJECTS_FETCHES) {
-            get->begun = true;
-            o->fetching++;
-            if (loop_submit(o->node->loop, work_prepare, done_prepare, get, false) < 0) {
-                work_prepare(get);
-                done_prepare(get);
-            }
-        }
-    }
-}
-
-int objects_fetch(struct node *node,
-                  const struct objects_fetch *f,
-                  objects_fn fn,
-                  void *arg,
-                  struct error *err)
-{
-    struct objects *o = objects_enabled(node) ? node->parts->objects : NULL;
-    struct objects_get *get;
-
-    if (o == NULL) {
-        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
-                              "this node has no object store to fetch the snapshot from");
-    }
-    get = calloc(1, sizeof(*get));
-    if (get == NULL) {
-        return error_set(err, ENOMEM, "no memory");
-    }
-    get->node = node;
-    get->fn = fn;
-    get->arg = arg;
-    get->uid = o->uid;
-    get->dir_fd = -1;
-    (void)snprintf(get->owner, sizeof(get->owner), "%s", f->owner);
-    (void)snprintf(get->manifest, sizeof(get->manifest), "%s", f->manifest);
-    (void)snprintf(get->dir, sizeof(get->dir), "%s", f->dir);
-    (void)snprintf(get->images, sizeof(get->images), "%s/images", node->parts->volume);
-    template_path(o, f->template_name, f->template_version, get->template_disk);
-    list_append(&o->fetches, &get->link);
-    next_fetch(o);
-    return 0;
 }
 
 /* ---- the whole ---- */
@@ -796,7 +539,7 @@ static int make_dirs(struct objects *o, struct error *err)
         (void)snprintf(path, sizeof(path), "%s/%s", o->node->parts->volume, names[i]);
         r = dir_make_all(AT_FDCWD, path, 0700);
     }
-    if (r == 0 && !is_bucket(o)) {
+    if (r == 0 && !objects_is_bucket(o)) {
         r = dir_make_all(AT_FDCWD, o->dir, 0700);
     }
     return r < 0 ? error_set(err, -r, "the object store's directories cannot be made: %s",
@@ -921,7 +664,7 @@ void objects_start(struct node *node)
     o->sweep_due_ms = clock_monotonic_ms() +
                       (keep_ms_of(o) < OBJECTS_RETRY_MAX ? keep_ms_of(o) : OBJECTS_RETRY_MAX);
     load_wanted(o);
-    go_on(o);
+    objects_go_on(o);
 }
 
 struct json_t *objects_describe(const struct node *node)
@@ -936,7 +679,7 @@ struct json_t *objects_describe(const struct node *node)
         clock_format(o->failing_since_ms, since);
     }
     return json_pack("{s:s, s:i, s:i, s:s?, s:s?}", "store",
-                     is_bucket(o) ? node->settings.objects_store : o->dir, "waiting",
+                     objects_is_bucket(o) ? node->settings.objects_store : o->dir, "waiting",
                      (int)(o->keep_count + (o->put != NULL ? 1U : 0U)), "removals",
                      (int)o->forget_count, "problem",
                      o->failing_since_ms != 0 ? o->problem.message : NULL, "problem_since",

@@ -2,9 +2,9 @@
  *
  * What is wanted of an owner (a suspended sandbox, a checkpoint) is one of: nothing, its snapshot
  * stored, everything of it removed. One such job runs at a time, each in a process of
- * space-objects (objects_job.h); a sweep runs only between them. A failure waits and is tried again,
- * later each time, for as long as it takes: the local snapshot stays what it is. Fetches wait for
- * nobody.
+ * space-objects (objects_job.h); a sweep runs only between them. A failure waits and is tried
+ * again, later each time, for as long as it takes: the local snapshot stays what it is. Fetches
+ * wait for nobody.
  *
  * What survives a restart: `replicated` in a snapshot's directory says that it is stored, and as
  * what; what lacks it is found at the start. A removal that is due is an empty file in

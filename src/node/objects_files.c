@@ -59,14 +59,15 @@ static int add_file(struct objects_put *put, const char *path, const char *name,
     if (fd < 0) {
         return fd;
     }
-    return json_array_append_new(json_object_get(put->request, "files"),
-                                 json_pack("{s:s, s:s, s:i}", "name", name, "kind", kind, "fd",
-                                           fd)) < 0
+    return json_array_append_new(
+               json_object_get(put->request, "files"),
+               json_pack("{s:s, s:s, s:i}", "name", name, "kind", kind, "fd", fd)) < 0
                ? -ENOMEM
                : 0;
 }
 
-static int add_if_there(struct objects_put *put, const char *dir, const char *name, const char *kind)
+static int
+add_if_there(struct objects_put *put, const char *dir, const char *name, const char *kind)
 {
     char path[OBJECTS_PATH_SIZE + 32];
     int r;
@@ -289,10 +290,9 @@ int objects_work_prepare(struct objects_get *get)
                              "no directory for the snapshot: %s", strerror(-r));
     }
     if (r == 0) {
-        get->request =
-            json_pack("{s:s, s:s, s:s, s:i, s:o}", "job", "get", "owner", get->owner, "manifest",
-                      get->manifest, "dir_fd", (int)OBJECT_FD_FIRST, "have",
-                      list_images(get->images));
+        get->request = json_pack("{s:s, s:s, s:s, s:i, s:o}", "job", "get", "owner", get->owner,
+                                 "manifest", get->manifest, "dir_fd", (int)OBJECT_FD_FIRST, "have",
+                                 list_images(get->images));
         r = get->request == NULL ? error_set(&get->err, ENOMEM, "no memory") : 0;
     }
     return r;

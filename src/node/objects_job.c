@@ -9,10 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <event2/event.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
+
+#include <event2/event.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
@@ -67,9 +68,8 @@ static void read_error(const json_t *result, struct error *err)
 
 static void tell(struct objects_job *job)
 {
-    json_t *result = buf_error(&job->text) < 0
-                         ? NULL
-                         : json_loadb(buf_str(&job->text), job->text.n, 0, NULL);
+    json_t *result =
+        buf_error(&job->text) < 0 ? NULL : json_loadb(buf_str(&job->text), job->text.n, 0, NULL);
     struct error err = {0};
 
     if (result == NULL) {
@@ -143,10 +143,8 @@ static int make_request(json_t *request)
 }
 
 /* Above all targets first, so that none overwrites a source. */
-static int place_all(posix_spawn_file_actions_t *actions,
-                     const int *sources,
-                     unsigned int count,
-                     int *parked)
+static int
+place_all(posix_spawn_file_actions_t *actions, const int *sources, unsigned int count, int *parked)
 {
     int r = 0;
 

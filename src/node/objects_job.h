@@ -29,5 +29,6 @@ struct objects_job *objects_job_start(struct loop *loop,
                                       objects_job_fn fn,
                                       void *arg,
                                       struct error *err);
-/* Ends it; fn does not come. For the end of the program: the loop may not run again. NULL is fine. */
+/* Ends it; fn does not come. For the end of the program: the loop may not run again. NULL is fine.
+ */
 void objects_job_cancel(struct objects_job *job);

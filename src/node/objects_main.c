@@ -44,7 +44,6 @@ static int give_up_root(const char *uid_text, const char *parent_text)
         return -ESRCH;
     }
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)nice(NICE);
     return 0;
 }
 
@@ -84,19 +83,22 @@ static int read_place(const json_t *request, struct object_place *place, struct 
 
 static int run(struct object_work *w, json_t *result, struct error *err)
 {
+    /* For a fetch somebody waits. */
     static const struct {
         const char *name;
         int (*fn)(struct object_work *w, json_t *result, struct error *err);
+        int niceness;
     } jobs[] = {
-        {"put", object_work_put},
-        {"get", object_work_get},
-        {"forget", object_work_forget},
-        {"sweep", object_work_sweep},
+        {"put", object_work_put, NICE},
+        {"get", object_work_get, 0},
+        {"forget", object_work_forget, NICE},
+        {"sweep", object_work_sweep, NICE},
     };
     const char *name = json_string_value(json_object_get(w->request, "job"));
 
     for (size_t i = 0; name != NULL && i < sizeof(jobs) / sizeof(jobs[0]); i++) {
         if (strcmp(jobs[i].name, name) == 0) {
+            (void)nice(jobs[i].niceness);
             return jobs[i].fn(w, result, err);
         }
     }

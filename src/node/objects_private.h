@@ -9,12 +9,12 @@
 #include "node/objects.h"
 #include "node/objects_job.h"
 
-#define OBJECTS_PATH_SIZE  560
-#define OBJECTS_FILES_MAX  4000U
-#define OBJECTS_FETCHES    2U
-#define OBJECTS_BATCH      100U
-#define OBJECTS_RETRY_MS   1000
-#define OBJECTS_RETRY_MAX  300000
+#define OBJECTS_PATH_SIZE 560
+#define OBJECTS_FILES_MAX 4000U
+#define OBJECTS_FETCHES   2U
+#define OBJECTS_BATCH     100U
+#define OBJECTS_RETRY_MS  1000
+#define OBJECTS_RETRY_MAX 300000
 
 enum objects_want {
     OBJECTS_KEEP,
@@ -92,6 +92,30 @@ struct objects {
     uint64_t last_raw_bytes; /* of the last one stored */
     uint64_t last_stored_bytes;
 };
+
+/* objects.c */
+/* Whoever's turn it is; not from inside. */
+void objects_go_on(struct objects *o);
+
+/* objects_place.c */
+bool objects_is_bucket(const struct objects *o);
+/* NULL with err. */
+struct objects_job *objects_start_job(struct objects *o,
+                                      json_t *request,
+                                      const int *fds,
+                                      unsigned int count,
+                                      objects_job_fn fn,
+                                      void *arg,
+                                      struct error *err);
+/* Of OBJECTS_PATH_SIZE. */
+void objects_template_path(const struct objects *o,
+                           const char *name,
+                           const char *version,
+                           char *out);
+/* In the background; here, when there is no room in the queue. */
+void objects_submit(struct objects *o, void (*work)(void *arg), void (*done)(void *arg), void *arg);
+/* False when the result does not have one. */
+bool objects_take_name(const json_t *result, const char *key, char out[OBJECTS_NAME_SIZE]);
 
 /* objects_files.c; work_* run on workers. */
 void objects_put_free(struct objects_put *put);

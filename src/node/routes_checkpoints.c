@@ -46,12 +46,12 @@ static int read_put(json_t *body, struct put *ret, struct error *err)
     struct json_fields f;
 
     json_fields_start(&f, body, "", err);
-    ret->manifest = json_fields_string(&f, "manifest", OBJECTS_NAME_SIZE - 1, OBJECTS_NAME_SIZE - 1, NULL);
+    ret->manifest =
+        json_fields_string(&f, "manifest", OBJECTS_NAME_SIZE - 1, OBJECTS_NAME_SIZE - 1, NULL);
     if (ret->manifest != NULL) {
         json_fields_require(&f, "template");
         json_fields_require(&f, "template_version");
-        ret->template_name =
-            json_fields_string(&f, "template", 1, SANDBOX_TEMPLATE_SIZE - 1, NULL);
+        ret->template_name = json_fields_string(&f, "template", 1, SANDBOX_TEMPLATE_SIZE - 1, NULL);
         ret->template_version = json_fields_string(&f, "template_version", 1, ID_LENGTH, NULL);
         return json_fields_finish(&f);
     }
@@ -75,9 +75,9 @@ static int begin(struct call *call, const struct put *put, struct error *err)
     if (ck == NULL) {
         return error_set(err, ENOMEM, "out of memory");
     }
-    r = put->manifest == NULL ? sandbox_checkpoint(sb, ck, put->memory, err)
-                              : checkpoint_fetch(ck, put->manifest, put->template_name,
-                                                 put->template_version, err);
+    r = put->manifest == NULL
+            ? sandbox_checkpoint(sb, ck, put->memory, err)
+            : checkpoint_fetch(ck, put->manifest, put->template_name, put->template_version, err);
     if (r < 0) {
         checkpoint_discard(ck);
         return r;

@@ -17,6 +17,7 @@
 #include "node/node_private.h"
 #include "node/pool.h"
 #include "node/restore_gate.h"
+#include "node/sandbox_fetch.h"
 #include "node/sandbox_private.h"
 #include "node/sandbox_resume.h"
 #include "node/vm.h"
@@ -187,9 +188,8 @@ struct json_t *sandbox_describe(const struct sandbox *sb)
     bool stored = sb->manifest[0] != '\0';
 
     return json_pack("{s:s, s:s, s:o, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:s?, s:s?}",
-                     "id", i->id,
-                     "state", sandbox_state_name(i->state), "reason", reason, "template",
-                     i->template_name, "template_version", i->template_version, "vcpus",
+                     "id", i->id, "state", sandbox_state_name(i->state), "reason", reason,
+                     "template", i->template_name, "template_version", i->template_version, "vcpus",
                      (int)i->vcpus, "memory_mib", (int)i->memory_mib, "disk_mib", (int)i->disk_mib,
                      "created_at", time_or_null(i->created_at_ms), "running_at",
                      time_or_null(i->running_at_ms), "active_at", time_or_null(i->active_at_ms),

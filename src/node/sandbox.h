@@ -56,8 +56,7 @@ enum sandbox_state {
 #define SANDBOX_TEMPLATE_SIZE 64
 #define SANDBOX_HOSTNAME_SIZE 64
 
-/* Limits of a create (native API and node protocol). */
-#define SANDBOX_VCPUS_MAX      8U
+#define SANDBOX_VCPUS_MAX      8U /* these of a create */
 #define SANDBOX_MEMORY_MIB_MIN 128U
 #define SANDBOX_MEMORY_MIB_MAX 16384U
 #define SANDBOX_DISK_MIB_MAX   (1024U * 1024U)
@@ -101,7 +100,7 @@ struct sandbox_spec {
     unsigned int memory_mib;
     unsigned int disk_mib;
     const char *checkpoint; /* instead of a template and sizes; NULL: none */
-    const char *manifest;   /* of its own snapshot in the object store; NULL: none */
+    const char *manifest;   /* of its snapshot in the object store; NULL: none */
     struct json_t *env;     /* object of strings, already checked; borrowed; NULL: none */
 };
 

@@ -9,6 +9,7 @@
 #include "io/loop.h"
 #include "node/node_private.h"
 #include "node/pool.h"
+#include "node/sandbox_fetch.h"
 #include "node/sandbox_private.h"
 #include "node/vm.h"
 

@@ -6,6 +6,8 @@
  *              against what was asked for, and put in place as
  *              `suspended/`, with sessions, variables and identity
  *   running    it has woken (sandbox_resume.c)                     runs */
+#include "node/sandbox_fetch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -123,8 +125,8 @@ static int check_record(struct sandbox_fetch *m)
 
 static int put_in_place(struct sandbox_fetch *m)
 {
-    static const char *const files[] = {"ram",   "memory",  "state", "disk.img", "snapshot.json",
-                                        "cold", "capture"};
+    static const char *const files[] = {"ram",           "memory", "state",  "disk.img",
+                                        "snapshot.json", "cold",   "capture"};
     char fresh[SNAPSHOT_PATH_SIZE + 8];
     int r = snapshot_begin(m->into, &m->err);
 

@@ -26,6 +26,7 @@
 #include "node/node_private.h"
 #include "node/restore_gate.h"
 #include "node/sandbox_capture.h"
+#include "node/sandbox_fetch.h"
 #include "node/sandbox_private.h"
 #include "node/sandbox_resume.h"
 #include "node/sessions_copy.h"

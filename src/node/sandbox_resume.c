@@ -25,6 +25,7 @@
 #include "node/base_files.h"
 #include "node/journal.h"
 #include "node/node_private.h"
+#include "node/sandbox_fetch.h"
 #include "node/sandbox_private.h"
 #include "node/snapshot.h"
 #include "node/vm.h"

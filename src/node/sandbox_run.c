@@ -26,6 +26,7 @@
 #include "node/disk.h"
 #include "node/node_private.h"
 #include "node/pool.h"
+#include "node/sandbox_fetch.h"
 #include "node/sandbox_private.h"
 #include "node/sandbox_resume.h"
 #include "node/vm.h"

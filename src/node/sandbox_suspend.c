@@ -32,6 +32,7 @@
 #include "node/node_private.h"
 #include "node/ram_stage.h"
 #include "node/sandbox_capture.h"
+#include "node/sandbox_fetch.h"
 #include "node/sandbox_resume.h"
 #include "node/vm.h"
 

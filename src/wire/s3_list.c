@@ -9,8 +9,8 @@
 static const struct {
     const char *text;
     char c;
-} entities[] = {{"amp;", '&'}, {"lt;", '<'}, {"gt;", '>'}, {"quot;", '"'}, {"apos;", '\''},
-                {"#34;", '"'}, {"#39;", '\''}};
+} entities[] = {{"amp;", '&'},   {"lt;", '<'},  {"gt;", '>'},  {"quot;", '"'},
+                {"apos;", '\''}, {"#34;", '"'}, {"#39;", '\''}};
 
 static size_t find_text(struct span s, const char *text)
 {

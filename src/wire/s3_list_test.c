@@ -1,13 +1,12 @@
 /* Lists of a bucket: what servers send, and what must not pass for one. */
+#include "wire/s3_list.h"
+
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
-
-#include <errno.h>
-
-#include "wire/s3_list.h"
 
 static const char page[] =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
