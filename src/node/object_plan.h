@@ -36,7 +36,7 @@ int object_plan_read(const struct object_plan *plan, uint32_t i, uint8_t *out) _
 /* Where each chunk of a file of a manifest goes. Allocated; NULL: no memory. */
 struct object_cursor *object_plan_cursors(const struct object_file *file);
 /* Writes the bytes of a chunk to their places. 0 or -errno. */
-int object_plan_write(const struct object_file *file,
-                      const struct object_cursor *at,
+int object_plan_write(const struct object_file *f,
+                      const struct object_cursor *from,
                       struct span bytes,
                       int fd) _must_check_;

@@ -276,7 +276,8 @@ static void done_open(void *arg)
         return;
     }
     if (put->result == 0) {
-        o->job = objects_start_job(o, put->request, put->fds, put->fd_count, on_put, o, &err);
+        o->job = objects_start_job(o, put->request, &(struct objects_fds){put->fds, put->fd_count},
+                                   on_put, o, &err);
     } else {
         (void)error_set(&err, -put->result, "the snapshot of %s cannot be opened: %s", put->owner,
                         strerror(-put->result));
@@ -391,7 +392,9 @@ static void start_forget(struct objects *o)
         }
     }
     o->busy = true;
-    o->job = request == NULL ? NULL : objects_start_job(o, request, NULL, 0, on_forgotten, o, &err);
+    o->job = request == NULL ? NULL
+                             : objects_start_job(o, request, &(struct objects_fds){NULL, 0},
+                                                 on_forgotten, o, &err);
     if (o->job == NULL) {
         on_forgotten(o, NULL, &err);
     }
@@ -442,7 +445,7 @@ static void done_images(void *arg)
     o->sweep_wanted = false;
     o->job = request == NULL || o->node->parts->stopping
                  ? NULL
-                 : objects_start_job(o, request, NULL, 0, on_swept, o, &err);
+                 : objects_start_job(o, request, &(struct objects_fds){NULL, 0}, on_swept, o, &err);
     if (o->job == NULL && !o->node->parts->stopping) {
         on_swept(o, NULL, &err);
     }

@@ -95,7 +95,8 @@ static void done_prepare(void *arg)
     struct objects *o = get->node->parts->objects;
 
     if (get->result == 0 && !o->node->parts->stopping) {
-        get->job = objects_start_job(o, get->request, &get->dir_fd, 1, on_got, get, &get->err);
+        get->job = objects_start_job(o, get->request, &(struct objects_fds){&get->dir_fd, 1},
+                                     on_got, get, &get->err);
     }
     if (get->job == NULL && !o->node->parts->stopping) {
         objects_submit(o, work_clear, done_clear, get);

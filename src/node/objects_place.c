@@ -11,7 +11,7 @@
 #include "node/object_sum.h"
 #include "node/objects_private.h"
 
-#define MIB 1048576U
+#define MIB 1048576LL
 
 bool objects_enabled(const struct node *node)
 {
@@ -66,7 +66,7 @@ static int add_place(const struct objects *o, json_t *request)
 
     if (!objects_is_bucket(o)) {
         return json_object_set_new(request, "reserve_bytes",
-                                   json_integer((json_int_t)(s->node_disk_reserve_mib * MIB)));
+                                   json_integer((json_int_t)s->node_disk_reserve_mib * MIB));
     }
     bucket = json_pack("{s:s, s:s, s:s, s:s}", "endpoint", s->objects_endpoint, "bucket",
                        o->place.bucket, "prefix", o->place.prefix, "region", s->objects_region);
@@ -75,14 +75,16 @@ static int add_place(const struct objects *o, json_t *request)
 
 struct objects_job *objects_start_job(struct objects *o,
                                       json_t *request,
-                                      const int *fds,
-                                      unsigned int count,
+                                      const struct objects_fds *fds,
                                       objects_job_fn fn,
                                       void *arg,
                                       struct error *err)
 {
-    struct objects_order order = {
-        .program = o->program, .uid = o->uid, .request = request, .fds = fds, .fd_count = count};
+    struct objects_order order = {.program = o->program,
+                                  .uid = o->uid,
+                                  .request = request,
+                                  .fds = fds->fds,
+                                  .fd_count = fds->count};
     struct objects_job *job;
 
     if (add_place(o, request) < 0) {

@@ -64,6 +64,12 @@ struct objects_get {
     struct error err;
 };
 
+/* For a job; borrowed. */
+struct objects_fds {
+    const int *fds;
+    unsigned int count;
+};
+
 struct objects {
     struct node *node;
     struct object_place place;
@@ -102,8 +108,7 @@ bool objects_is_bucket(const struct objects *o);
 /* NULL with err. */
 struct objects_job *objects_start_job(struct objects *o,
                                       json_t *request,
-                                      const int *fds,
-                                      unsigned int count,
+                                      const struct objects_fds *fds,
                                       objects_job_fn fn,
                                       void *arg,
                                       struct error *err);

@@ -22,6 +22,7 @@
 #include "node/journal.h"
 #include "node/node_private.h"
 #include "node/sandbox_capture.h"
+#include "node/sandbox_resume.h"
 
 struct sandbox_fetch {
     struct sandbox *sb;

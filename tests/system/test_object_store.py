@@ -118,7 +118,7 @@ def test_faults_that_do_not(s3, worker, files, tmp_path):
     s3.faults = []
     stored = put(worker, files)
     refused = worker_of(s3)
-    refused.keys = refused.keys.replace(b"cret", b"cert")
+    refused.keys = refused.keys.replace(b"/cret", b"/cert")
     answer = put(refused, files)
     assert (answer["code"], answer["field"]) == ("failed_precondition", "object_store"), answer
     assert "SignatureDoesNotMatch" in answer["message"] and "cert" not in answer["message"]
