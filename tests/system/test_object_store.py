@@ -119,7 +119,7 @@ def test_faults_that_do_not(s3, worker, files, tmp_path):
     stored = put(worker, files)
     refused = worker_of(s3)
     refused.keys = refused.keys.replace(b"/cret", b"/cert")
-    answer = put(refused, files)
+    answer = refused.run("sweep", keep_seconds=0)
     assert (answer["code"], answer["field"]) == ("failed_precondition", "object_store"), answer
     assert "SignatureDoesNotMatch" in answer["message"] and "cert" not in answer["message"]
     assert worker_of(s3, bucket="other").run("sweep", keep_seconds=0)["code"] == "failed_precondition"

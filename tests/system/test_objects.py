@@ -124,16 +124,20 @@ def test_the_worker_is_nobody(away):
     sandbox = api.create(template="base")["id"]
     suspend(api, sandbox)
 
+    node = str(away.daemon("space-node"))
+
     def look():
         for pid in machine.pids():
-            if machine.status(pid).get("Name") == "space-objects":
-                status = machine.status(pid)
-                seen.append((status["Uid"].split(), status["NoNewPrivs"],
-                             pathlib.Path(f"/proc/{pid}/environ").read_bytes() if pid in machine.pids() else b""))
+            status = machine.status(pid)
+            if status.get("Name") == "space-objects" and status.get("PPid") == node:
+                seen.append((status["Uid"].split()[:4], status["NoNewPrivs"], status["CapEff"],
+                             machine.read(f"/proc/{pid}/environ")))
         return api.sandbox(sandbox)["durability"] == "replicated"
 
     poll.until(look, 120, "it is stored", every=0.001)
-    for uids, privileges, environ in seen:
-        assert uids == [str(away.uid_first)] * 4 or uids[0] == "0" and privileges == "0", "it starts as root only"
-        assert environ == b""
+    nobody = [one for one in seen if one[0] == [str(away.uid_first)] * 4]
+    assert nobody, "it gives up root"
+    for uids, privileges, capabilities, environ in seen:
+        assert uids[0] in ("0", str(away.uid_first)) and privileges == "1" and environ == b""
+        assert uids[0] == "0" or int(capabilities, 16) == 0
     api.delete(sandbox)
