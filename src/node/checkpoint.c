@@ -296,7 +296,7 @@ void checkpoint_settle(struct checkpoint *ck, const struct checkpoint_info *info
 {
     ck->info = *info;
     ck->state = CHECKPOINT_STATE_READY;
-    if (ck->manifest[0] == '\0') {
+    if (ck->manifest[0] == '\0' && !checkpoint_is_image(ck)) {
         objects_keep(ck->node, ck->info.id);
     }
     log_info("checkpoint_made", "checkpoint=%s sandbox=%s memory=%d size_bytes=%llu", ck->info.id,

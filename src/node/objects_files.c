@@ -139,11 +139,13 @@ static int add_disk(struct objects_put *put)
     char path[OBJECTS_PATH_SIZE + 32];
     int fd = add_fd(put, put->template_disk);
 
-    if (fd > 0) {
-        (void)json_object_set_new(put->request, "template_fd", json_integer(fd));
+    /* Without the template it could not be restored anywhere: it stays local. */
+    if (fd < 0) {
+        return fd;
     }
+    (void)json_object_set_new(put->request, "template_fd", json_integer(fd));
     (void)snprintf(path, sizeof(path), "%s/disk.img", put->snapshot);
-    return add_file(put, path, "disk.img", fd > 0 ? "disk" : "file");
+    return add_file(put, path, "disk.img", "disk");
 }
 
 /* So that whoever removes the owner removes what is stored too, from here on. */

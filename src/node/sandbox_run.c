@@ -539,7 +539,7 @@ static int resolve(struct node *node,
         return 0;
     }
     r = template_load(node->parts->volume, spec->template_name, spec->template_version, t, err);
-    if (r == 0 && t->memory) {
+    if (r == 0 && t->memory && spec->manifest == NULL) {
         r = check_fixed(spec, t, err);
         memcpy(image, t->version, ID_SIZE);
         ret->checkpoint = image;
