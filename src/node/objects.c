@@ -643,7 +643,8 @@ static void load_wanted(struct objects *o)
         }
     }
     while ((ck = checkpoint_next(node, &i)) != NULL) {
-        if (ck->state == CHECKPOINT_STATE_READY && !checkpoint_is_image(ck) && ck->manifest[0] == '\0') {
+        if (ck->state == CHECKPOINT_STATE_READY && !checkpoint_is_image(ck) &&
+            ck->manifest[0] == '\0') {
             objects_keep(node, ck->info.id);
         }
     }
