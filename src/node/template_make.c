@@ -60,7 +60,25 @@ static void work_step(void *arg)
     step->work(step->arg);
 }
 
-static void start_next(struct node *node);
+static void done_step(void *arg);
+
+/* With no room among the loop's jobs the work is done here. */
+static void start_next(struct node *node)
+{
+    struct template_set *set = &node->parts->templates;
+
+    while (!set->is_working && !node->parts->stopping && !list_is_empty(&set->steps)) {
+        struct template_step *step = list_entry(set->steps.next, struct template_step, link);
+
+        list_remove(&step->link);
+        set->is_working = true;
+        if (loop_submit(node->loop, work_step, done_step, step, false) < 0) {
+            work_step(step);
+            set->is_working = false;
+            step->done(step->arg);
+        }
+    }
+}
 
 static void done_step(void *arg)
 {
@@ -70,23 +88,6 @@ static void done_step(void *arg)
     node->parts->templates.is_working = false;
     step->done(step->arg);
     start_next(node);
-}
-
-static void start_next(struct node *node)
-{
-    struct template_set *set = &node->parts->templates;
-    struct template_step *step;
-
-    if (set->is_working || node->parts->stopping || list_is_empty(&set->steps)) {
-        return;
-    }
-    step = list_entry(set->steps.next, struct template_step, link);
-    list_remove(&step->link);
-    set->is_working = true;
-    if (loop_submit(node->loop, work_step, done_step, step, false) < 0) {
-        work_step(step);
-        done_step(step);
-    }
 }
 
 void template_step_submit(struct node *node, struct template_step *step)
