@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/ready.h"
+#include "base/step.h"
 #include "io/loop.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -226,6 +227,7 @@ static int run(const struct arguments *a, struct error *err)
     if (a->key.name != NULL) {
         return key_file_make(&settings, &a->key, err);
     }
+    step_init(settings.run_dir, "space-api");
     loop = loop_new(WORKERS);
     if (loop == NULL) {
         return error_set(err, ENOMEM, "no memory for the loop");

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdarg.h>
 
+#include "api/store_step.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/log.h"
@@ -161,6 +162,7 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 
     (void)db;
     (void)name;
+    store_step_committed();
     if (pages >= STORE_WAL_PAGES && !store->checkpointing && !store->closing &&
         loop_submit(store->loop, checkpoint_work, checkpoint_done, store, false) == 0) {
         store->checkpointing = true;
@@ -175,6 +177,7 @@ int store_use_loop(struct store *store, struct loop *loop, struct error *err)
     }
     store->loop = loop;
     (void)sqlite3_wal_hook(store->db, on_wal, store);
+    store_step_watch(store->db);
     return 0;
 }
 

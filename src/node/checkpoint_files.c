@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "node/checkpoint_private.h"
 #include "node/json_field.h"
 #include "node/node_private.h"
@@ -169,9 +170,11 @@ int checkpoint_put_in_place(const char *building)
     }
     memcpy(path, building, n - 4);
     path[n - 4] = '\0';
+    step("place checkpoint");
     if (rename(building, path) < 0) {
         return -errno;
     }
+    step("placed checkpoint");
     slash = strrchr(path, '/');
     if (slash == NULL) {
         return -EINVAL;
@@ -220,13 +223,17 @@ int checkpoint_remove_files(const char *path)
     (void)snprintf(old, sizeof(old), "%s.old", path);
     (void)snprintf(half, sizeof(half), "%s.new", path);
     r = dir_remove_tree(AT_FDCWD, old);
+    step("disown checkpoint");
     if (r == 0 && rename(path, old) < 0 && errno != ENOENT) {
         r = -errno;
     }
+    step("remove checkpoint");
     if (r == 0) {
         r = dir_remove_tree(AT_FDCWD, old);
     }
-    return r == 0 ? dir_remove_tree(AT_FDCWD, half) : r;
+    r = r == 0 ? dir_remove_tree(AT_FDCWD, half) : r;
+    step("removed checkpoint");
+    return r;
 }
 
 struct json_t *checkpoint_load_env(const struct checkpoint *ck)

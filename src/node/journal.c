@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/fd.h"
+#include "base/step.h"
 #include "node/json_field.h"
 
 #define JOURNAL_MAX   16384U
@@ -70,14 +71,17 @@ static int sync_file(int dir_fd, const char *name)
 
 int journal_sync(int dir_fd)
 {
-    int r = sync_file(dir_fd, JOURNAL_ENV_FILE);
+    int r;
 
+    step("sync journal");
+    r = sync_file(dir_fd, JOURNAL_ENV_FILE);
     if (r == 0 || r == -ENOENT) {
         r = sync_file(dir_fd, JOURNAL_FILE);
     }
     if (r == 0 && fsync(dir_fd) < 0) {
         r = -errno;
     }
+    step("synced journal");
     return r;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/ready.h"
+#include "base/step.h"
 #include "io/loop.h"
 #include "node/data.h"
 #include "node/node.h"
@@ -131,6 +132,7 @@ int main(int argc, char **argv)
         (void)log_level_parse(node.settings.log_level, &level);
         log_set_level(level);
         (void)signal(SIGPIPE, SIG_IGN);
+        step_init(node.settings.run_dir, "space-node");
         raise_file_limit();
     }
     if (r == 0 && geteuid() != 0) {

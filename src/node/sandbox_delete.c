@@ -6,6 +6,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "io/loop.h"
 #include "node/node_private.h"
 #include "node/pool.h"
@@ -109,7 +110,9 @@ static void work_remove(void *arg)
 {
     struct remove_job *job = arg;
 
+    step("remove sandbox");
     job->result = dir_remove_tree(AT_FDCWD, job->path);
+    step("removed sandbox");
 }
 
 static void done_remove(void *arg)

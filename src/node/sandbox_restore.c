@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "io/loop.h"
 #include "node/checkpoint.h"
 #include "node/node_private.h"
@@ -92,9 +93,15 @@ static int put_in_place(const struct sandbox_restore *m)
 {
     int r = snapshot_settle(m->into);
 
+    if (r == 0 && m->replaces) {
+        step("exchange snapshots");
+    }
     if (r == 0 && m->replaces &&
         renameat2(AT_FDCWD, m->into, AT_FDCWD, m->suspended, RENAME_EXCHANGE) < 0) {
         r = -errno;
+    }
+    if (r == 0 && m->replaces) {
+        step("exchanged snapshots");
     }
     if (r == 0 && m->replaces && fsync(m->sb->dir_fd) < 0) {
         r = -errno;

@@ -25,6 +25,7 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "io/loop.h"
 #include "node/agent.h"
 #include "node/capture_gate.h"
@@ -215,6 +216,7 @@ static void release(struct sandbox *sb)
     if (vm != NULL) {
         sandbox_end_vm(sb, vm);
     }
+    step("release disk");
     if (is_safe) {
         (void)unlinkat(sb->dir_fd, "disk.img", 0);
     }

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/step.h"
 #include "node/disk.h"
 #include "node/json_field.h"
 #include "node/ram_pages.h"
@@ -246,6 +247,7 @@ int snapshot_disown(const char *dir)
     char old[SNAPSHOT_PATH_SIZE];
     int r = 0;
 
+    step("disown snapshot");
     for (size_t i = 0; i < OLD_COUNT; i++) {
         (void)snprintf(old, sizeof(old), "%.470s%s", dir, old_suffixes[i]);
         r = rename(dir, old) < 0 && errno != ENOENT ? -errno : 0;
@@ -277,10 +279,13 @@ int snapshot_remove(const char *dir)
 {
     int r = snapshot_disown(dir);
 
+    step("remove snapshot");
     for (size_t i = 0; r == 0 && i < OLD_COUNT; i++) {
         r = remove_part(dir, old_suffixes[i]);
     }
-    return r == 0 ? remove_part(dir, ".new") : r;
+    r = r == 0 ? remove_part(dir, ".new") : r;
+    step("removed snapshot");
+    return r;
 }
 
 bool snapshot_exists(const char *dir)
@@ -323,9 +328,11 @@ int snapshot_settle(const char *dir)
     char *slash;
 
     (void)snprintf(path, sizeof(path), "%.470s.new", dir);
+    step("place snapshot");
     if (rename(path, dir) < 0) {
         return -errno;
     }
+    step("placed snapshot");
     slash = strrchr(path, '/');
     if (slash == NULL) {
         return -EINVAL;

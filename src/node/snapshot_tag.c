@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/step.h"
 #include "node/snapshot.h"
 
 #define TAG_FILE "capture"
@@ -23,6 +24,7 @@ int snapshot_tag(const char *dir, uint64_t tag)
     char path[SNAPSHOT_PATH_SIZE + 32];
     char text[TAG_SIZE];
 
+    step("tag snapshot");
     format(tag, text);
     (void)snprintf(path, sizeof(path), "%.470s.new/%s", dir, TAG_FILE);
     return file_write_atomic(AT_FDCWD, path, span_of_str(text), 0600, true);

@@ -6,6 +6,7 @@
 
 #include <sys/pidfd.h>
 
+#include "base/step.h"
 #include "io/loop.h"
 #include "node/agent.h"
 #include "node/cgroup.h"
@@ -325,9 +326,11 @@ void vm_describe(const struct vm *vm, struct journal_vm *out)
 
 int vm_move_disk(struct vm *vm, const char *path)
 {
+    step("move disk");
     if (rename(vm->disk_path, path) < 0) {
         return -errno;
     }
+    step("moved disk");
     (void)snprintf(vm->disk_path, sizeof(vm->disk_path), "%s", path);
     vm->disk_moved = true;
     return 0;

@@ -1,0 +1,103 @@
+#include "api/store_step.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/span.h"
+#include "base/step.h"
+
+#define CHANGES_SIZE 100
+#define WORD_SIZE    32
+
+/* Of the transaction under way; the store has one thread. */
+static char changes[CHANGES_SIZE];
+
+/* The next word of a statement, in lower case; false at its end. */
+static bool next_word(const char **sql, char word[WORD_SIZE])
+{
+    size_t n = 0;
+
+    while (**sql != '\0' && !isalpha((unsigned char)**sql) && **sql != '_') {
+        (*sql)++;
+    }
+    while (isalpha((unsigned char)**sql) || **sql == '_') {
+        if (n + 1 < WORD_SIZE) {
+            word[n++] = (char)tolower((unsigned char)**sql);
+        }
+        (*sql)++;
+    }
+    word[n] = '\0';
+    return n > 0;
+}
+
+/* "INSERT OR REPLACE INTO t", "UPDATE t", "DELETE FROM t"; others change nothing. */
+static bool find_change(const char *sql, char verb[WORD_SIZE], char table[WORD_SIZE])
+{
+    if (!next_word(&sql, verb)) {
+        return false;
+    }
+    if (strcmp(verb, "update") == 0) {
+        return next_word(&sql, table);
+    }
+    if (strcmp(verb, "insert") != 0 && strcmp(verb, "delete") != 0) {
+        return false;
+    }
+    while (next_word(&sql, table)) {
+        if (strcmp(table, "into") == 0 || strcmp(table, "from") == 0) {
+            return next_word(&sql, table);
+        }
+    }
+    return false;
+}
+
+static int on_statement(unsigned int event, void *arg, void *stmt, void *text)
+{
+    const char *sql = sqlite3_sql(stmt);
+    char change[2 * WORD_SIZE + 1];
+    char verb[WORD_SIZE];
+    char table[WORD_SIZE];
+    size_t n = strlen(changes);
+
+    (void)event;
+    (void)arg;
+    (void)text;
+    if (sql == NULL || !find_change(sql, verb, table)) {
+        return 0;
+    }
+    (void)snprintf(change, sizeof(change), "%s %s", verb, table);
+    if (strstr(changes, change) == NULL) {
+        (void)snprintf(&changes[n], sizeof(changes) - n, "%s%s", n == 0 ? "" : ", ", change);
+    }
+    return 0;
+}
+
+static int on_commit(void *arg)
+{
+    (void)arg;
+    step("commit %s", changes);
+    return 0;
+}
+
+static void on_rollback(void *arg)
+{
+    (void)arg;
+    changes[0] = '\0';
+}
+
+void store_step_watch(sqlite3 *db)
+{
+    if (step_is_watched()) {
+        (void)sqlite3_trace_v2(db, SQLITE_TRACE_STMT, on_statement, NULL);
+        (void)sqlite3_commit_hook(db, on_commit, NULL);
+        (void)sqlite3_rollback_hook(db, on_rollback, NULL);
+    }
+}
+
+void store_step_committed(void)
+{
+    if (step_is_watched()) {
+        step("committed %s", changes);
+        changes[0] = '\0';
+    }
+}
