@@ -1,6 +1,5 @@
 #include "api/store_step.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,19 +12,23 @@
 /* Of the transaction under way; the store has one thread. */
 static char changes[CHANGES_SIZE];
 
+static bool is_of_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
 /* The next word of a statement, in lower case; false at its end. */
 static bool next_word(const char **sql, char word[WORD_SIZE])
 {
     size_t n = 0;
 
-    while (**sql != '\0' && !isalpha((unsigned char)**sql) && **sql != '_') {
+    while (**sql != '\0' && !is_of_word(**sql)) {
         (*sql)++;
     }
-    while (isalpha((unsigned char)**sql) || **sql == '_') {
+    for (; is_of_word(**sql); (*sql)++) {
         if (n + 1 < WORD_SIZE) {
-            word[n++] = (char)tolower((unsigned char)**sql);
+            word[n++] = **sql == '_' ? '_' : (char)((unsigned char)**sql | 0x20U);
         }
-        (*sql)++;
     }
     word[n] = '\0';
     return n > 0;
@@ -62,6 +65,9 @@ static int on_statement(unsigned int event, void *arg, void *stmt, void *text)
     (void)event;
     (void)arg;
     (void)text;
+    if (sqlite3_get_autocommit(sqlite3_db_handle(stmt)) != 0) {
+        changes[0] = '\0'; /* a transaction begins; the last one may have changed nothing */
+    }
     if (sql == NULL || !find_change(sql, verb, table)) {
         return 0;
     }

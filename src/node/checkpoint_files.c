@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/step.h"
 #include "node/checkpoint_private.h"
+#include "node/disk.h"
 #include "node/json_field.h"
 #include "node/node_private.h"
 #include "node/ram_layer.h"
@@ -121,10 +122,9 @@ static bool parse_record(json_t *root, struct checkpoint_info *i)
 static uint64_t bytes_of(const char *building, const char *name)
 {
     char path[CHECKPOINT_PATH_SIZE + 64];
-    struct stat st;
 
     (void)snprintf(path, sizeof(path), "%.480s/snapshot/%s", building, name);
-    return lstat(path, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512U;
+    return disk_own_bytes(path);
 }
 
 static int sync_tree(const char *building)

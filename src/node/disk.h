@@ -16,5 +16,9 @@ int disk_grow(const char *path, uint64_t bytes, struct error *err) _must_check_;
 bool disk_has_reflink(const char *dir);
 /* Total and available MiB of the filesystem of dir. 0 or -errno. */
 int disk_space(const char *dir, uint64_t *ret_total_mib, uint64_t *ret_free_mib);
+/* The bytes of the disk that this file alone has: no other shares them, by reflink or as another
+ * name of the same. What it has allocated, where the filesystem cannot tell; 0 when it is not
+ * there. */
+uint64_t disk_own_bytes(const char *path);
 /* Gives the blocks that hold only zeroes back (RAM images). 0 or -errno. */
 int disk_punch_zeroes(int fd, uint64_t bytes) _must_check_;

@@ -33,11 +33,13 @@
 #include "node/template_prune.h"
 #include "node/vm.h"
 
-#define CGROUP_ROOT    "/sys/fs/cgroup"
-#define NETNS_AHEAD    16U
-#define SLOTS_OVER_MAX 320U /* pools, builds and VMs that are ending, beside sandboxes */
-#define SMALL_FILE     65536U
-#define MIB            1048576ULL
+#define CGROUP_ROOT       "/sys/fs/cgroup"
+#define NETNS_AHEAD       16U
+#define WAKES_MAX         2U
+#define WAKES_WAITING_MAX 100000U /* as many as there may be sandboxes */
+#define SLOTS_OVER_MAX    320U    /* pools, builds and VMs that are ending, beside sandboxes */
+#define SMALL_FILE        65536U
+#define MIB               1048576ULL
 
 /* ---- environment ---- */
 
@@ -89,6 +91,10 @@ static int make_tables(struct node *node, struct error *err)
     list_init(&p->sandboxes->delivering);
     list_init(&p->captures_waiting);
     list_init(&p->restores_waiting);
+    r = gate_init(&p->wakes, node->loop, WAKES_MAX, WAKES_WAITING_MAX);
+    if (r < 0) {
+        return error_set(err, -r, "no memory");
+    }
     p->bases = base_set_new(node, err);
     p->pool = p->bases != NULL ? pool_new(node, err) : NULL;
     p->pruner = p->pool != NULL ? template_pruner_new(node, err) : NULL;
@@ -211,6 +217,9 @@ void node_stop(struct node *node)
         return;
     }
     p->stopping = true;
+    if (p->wakes.timer != NULL) {
+        gate_done(&p->wakes); /* who waited there gives up */
+    }
     /* Jobs end, and tell so, while all that they refer to is there. */
     loop_finish_work(node->loop);
     template_make_end(node);

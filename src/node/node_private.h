@@ -3,6 +3,7 @@
 
 #include "node/cgroup.h"
 #include "node/checkpoint.h"
+#include "node/gate.h"
 #include "node/node.h"
 #include "node/runtime.h"
 #include "node/snapshot_room.h"
@@ -46,6 +47,7 @@ struct node_parts {
     struct list captures_waiting;
     unsigned int restores; /* that have a place (restore_gate.h) */
     struct list restores_waiting;
+    struct gate wakes; /* those that check a snapshot and fill a VMM from it */
     uint64_t total_mib;
     uint64_t reserve_mib;
     bool reflink;

@@ -19,10 +19,12 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "io/loop.h"
 #include "node/agent.h"
 #include "node/agent_hold.h"
 #include "node/base_files.h"
+#include "node/gate.h"
 #include "node/journal.h"
 #include "node/node_private.h"
 #include "node/sandbox_fetch.h"
@@ -32,6 +34,7 @@
 
 struct sandbox_resume {
     struct sandbox *sb;
+    struct gate_ticket turn; /* many at once would only starve each other */
     char dir[SNAPSHOT_PATH_SIZE];
     struct snapshot_facts facts;
     struct journal record; /* as it will be, but for what the guest says and when */
@@ -54,6 +57,7 @@ static void release(struct sandbox_resume *m)
     if (--m->users > 0) {
         return;
     }
+    gate_leave(&m->turn);
     if (m->ram_memfd >= 0) {
         (void)close(m->ram_memfd);
     }
@@ -292,6 +296,7 @@ static void work_fill(void *arg)
     struct sandbox_resume *m = arg;
 
     m->result = snapshot_fill(m->dir, &m->facts, m->proc_fd, m->ram_is_memfd, &m->err);
+    step("filled snapshot");
     if (m->result == 0 && m->record.info.state == SANDBOX_STATE_RUNNING) {
         int r = journal_prepare(m->dir_fd, &m->record);
 
@@ -341,6 +346,7 @@ static void done_fill(void *arg)
     struct sandbox_resume *m = arg;
     struct sandbox *sb = m->sb;
 
+    gate_leave(&m->turn);
     if (is_waking(m) && sb->vm != NULL) {
         if (m->result < 0) {
             give_up(sb, &m->err);
@@ -360,6 +366,7 @@ static void on_spawned(void *arg, struct vm *vm)
     sandbox_seed_console(sb);
     m->spawned_ms = clock_monotonic_ms();
     if (m->cold) {
+        gate_leave(&m->turn);
         on_loaded(sb, vm);
         return;
     }
@@ -402,6 +409,7 @@ static void work_check(void *arg)
 {
     struct sandbox_resume *m = arg;
 
+    step("check snapshot");
     m->cold = snapshot_is_cold(m->dir);
     m->result = m->cold ? snapshot_check_cold(m->dir, &m->facts, &m->err)
                         : snapshot_check(m->dir, &m->facts, &m->err);
@@ -433,6 +441,22 @@ static void done_check(void *arg)
     }
     release(m);
     sandbox_end_job(sb);
+}
+
+static void begin_check(void *arg)
+{
+    struct sandbox_resume *m = arg;
+
+    if (is_waking(m)) {
+        submit(m, work_check, done_check);
+    }
+}
+
+static void take_turn(struct sandbox_resume *m)
+{
+    if (gate_enter(&m->sb->node->parts->wakes, &m->turn, begin_check, m) < 0) {
+        begin_check(m);
+    }
 }
 
 static struct sandbox_resume *make_resume(struct sandbox *sb)
@@ -483,7 +507,7 @@ int sandbox_resume_admitted(struct sandbox *sb, struct error *err)
         sandbox_free_resume(sb);
         return sandbox_fail_journal(err, r);
     }
-    submit(sb->resume, work_check, done_check);
+    take_turn(sb->resume);
     return 0;
 }
 
@@ -494,5 +518,5 @@ void sandbox_resume_created(struct sandbox *sb)
         sandbox_fail_create(sb, ERROR_INTERNAL, "no memory");
         return;
     }
-    submit(sb->resume, work_check, done_check);
+    take_turn(sb->resume);
 }

@@ -14,6 +14,7 @@ import pytest
 
 from harness import machine, poll
 from harness.node_alone import Node, new_id
+from harness.steps import Steps
 
 SYS_PIDFD_GETFD = 438
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
@@ -268,6 +269,31 @@ class TestBusyGuest:
         poll.until(lambda: node.ask("POST", f"/n1/sandboxes/{sandbox}/suspend").status == 200, 60, "it can be suspended")
         node.wake(sandbox)
         assert node.output(sandbox, "echo alive") == "alive\n"
+
+
+def test_few_wakes_load_at_once(node, sandboxes):
+    """Many are asked for in one moment: two check a snapshot and fill a VM, and all come."""
+    steps = Steps(node.installation)
+    node.restart()
+    made = [sandboxes(memory_mib=256) for _ in range(8)]
+    for sandbox in made:
+        node.suspend(sandbox)
+    mark = steps.mark()
+    asking = [threading.Thread(target=ask, args=(node, "POST", f"/n1/sandboxes/{sandbox}/wake")) for sandbox in made]
+    for one in asking:
+        one.start()
+    for one in asking:
+        one.join(240)
+    assert [node.state(sandbox) for sandbox in made] == ["running"] * len(made)
+    passed = [name for name in steps.names("space-node")[mark["space-node"]:]
+              if name in ("check snapshot", "filled snapshot")]
+    loading, most = 0, 0
+    for name in passed:
+        loading += 1 if name == "check snapshot" else -1
+        most = max(most, loading)
+    assert len(passed) == 2 * len(made) and loading == 0 and most == 2, passed
+    shutil.rmtree(steps.place)
+    node.restart()
 
 
 class Unsyncable:

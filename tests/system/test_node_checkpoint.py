@@ -55,6 +55,10 @@ class TestCheckpoint:
         sandbox = made_of.create()
         node.output(sandbox, "echo mine > /home/user/file")
         taken = made_of.take(sandbox)
+        disk = made_of.take(sandbox, memory=False)
+        has = (made_of.place() / disk["id"] / "snapshot/disk.img").stat().st_blocks * 512
+        assert disk["size_bytes"] < min(has / 4, taken["size_bytes"]), "what it shares with its sandbox does not count"
+        node.expect(200, "DELETE", f"/n1/checkpoints/{disk['id']}")
         node.delete(sandbox)
         node.restart()
         assert node.get(f"/n1/checkpoints/{taken['id']}").json == taken
@@ -132,6 +136,7 @@ class TestDamage:
         bad[len(bad) // 2] ^= 1
         for content in (bytes(bad), good[:-1]):
             path.write_bytes(content)
+            node.wait_full()  # or a pool starts one
             slots = set(node.installation.vmms())
             refused = node.ask("POST", f"/n1/sandboxes/{sandbox}/rollback", {"checkpoint": taken["id"]})
             assert refused.status == 500 and "damaged" in refused.json["error"]["message"], refused.body

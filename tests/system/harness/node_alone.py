@@ -53,6 +53,14 @@ class Node:
     def wait_ready(self):
         poll.until(lambda: self.get("/n1/node").json["ready"], 180, "the node is ready", every=0.1)
 
+    def wait_full(self):
+        """Until no pool wants another VM, so that none starts by itself."""
+        def is_full():
+            report = self.get("/n1/node").json
+            return (all(p["warm"] >= p["warm_target"] and not p["filling"] for p in report["pools"])
+                    and report["prepared"] >= self.installation.settings["node.prepared_pool"])
+        poll.until(is_full, 180, "the pools are full", every=0.05)
+
     def kill(self, sig=signal.SIGKILL):
         self.process.send_signal(sig)
         self.process.wait()
