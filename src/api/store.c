@@ -27,6 +27,7 @@ struct store {
     struct loop *loop;
     bool checkpointing;
     bool closing;
+    struct store_step step;
     char path[512];
     struct store_cached cached[STORE_STATEMENTS_MAX];
     size_t cached_count;
@@ -162,7 +163,7 @@ static int on_wal(void *arg, sqlite3 *db, const char *name, int pages)
 
     (void)db;
     (void)name;
-    store_step_committed();
+    store_step_committed(&store->step);
     if (pages >= STORE_WAL_PAGES && !store->checkpointing && !store->closing &&
         loop_submit(store->loop, checkpoint_work, checkpoint_done, store, false) == 0) {
         store->checkpointing = true;
@@ -177,7 +178,7 @@ int store_use_loop(struct store *store, struct loop *loop, struct error *err)
     }
     store->loop = loop;
     (void)sqlite3_wal_hook(store->db, on_wal, store);
-    store_step_watch(store->db);
+    store_step_watch(store->db, &store->step);
     return 0;
 }
 

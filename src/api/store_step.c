@@ -6,15 +6,19 @@
 #include "base/span.h"
 #include "base/step.h"
 
-#define CHANGES_SIZE 100
-#define WORD_SIZE    32
-
-/* Of the transaction under way; the store has one thread. */
-static char changes[CHANGES_SIZE];
+#define WORD_SIZE 32
 
 static bool is_of_word(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static char to_lower(char c)
+{
+    if (c >= 'A' && c <= 'Z') {
+        return "abcdefghijklmnopqrstuvwxyz"[c - 'A'];
+    }
+    return c;
 }
 
 /* The next word of a statement, in lower case; false at its end. */
@@ -27,7 +31,7 @@ static bool next_word(const char **sql, char word[WORD_SIZE])
     }
     for (; is_of_word(**sql); (*sql)++) {
         if (n + 1 < WORD_SIZE) {
-            word[n++] = **sql == '_' ? '_' : (char)((unsigned char)**sql | 0x20U);
+            word[n++] = to_lower(**sql);
         }
     }
     word[n] = '\0';
@@ -60,50 +64,53 @@ static int on_statement(unsigned int event, void *arg, void *stmt, void *text)
     char change[2 * WORD_SIZE + 1];
     char verb[WORD_SIZE];
     char table[WORD_SIZE];
-    size_t n = strlen(changes);
+    struct store_step *s = arg;
+    size_t n;
 
     (void)event;
-    (void)arg;
     (void)text;
     if (sqlite3_get_autocommit(sqlite3_db_handle(stmt)) != 0) {
-        changes[0] = '\0'; /* a transaction begins; the last one may have changed nothing */
+        s->changes[0] = '\0'; /* a transaction begins; the last one may have changed nothing */
     }
     if (sql == NULL || !find_change(sql, verb, table)) {
         return 0;
     }
     (void)snprintf(change, sizeof(change), "%s %s", verb, table);
-    if (strstr(changes, change) == NULL) {
-        (void)snprintf(&changes[n], sizeof(changes) - n, "%s%s", n == 0 ? "" : ", ", change);
+    n = strlen(s->changes);
+    if (strstr(s->changes, change) == NULL) {
+        (void)snprintf(&s->changes[n], sizeof(s->changes) - n, "%s%s", n == 0 ? "" : ", ", change);
     }
     return 0;
 }
 
 static int on_commit(void *arg)
 {
-    (void)arg;
-    step("commit %s", changes);
+    const struct store_step *s = arg;
+
+    step("commit %s", s->changes);
     return 0;
 }
 
 static void on_rollback(void *arg)
 {
-    (void)arg;
-    changes[0] = '\0';
+    struct store_step *s = arg;
+
+    s->changes[0] = '\0';
 }
 
-void store_step_watch(sqlite3 *db)
+void store_step_watch(sqlite3 *db, struct store_step *s)
 {
     if (step_is_watched()) {
-        (void)sqlite3_trace_v2(db, SQLITE_TRACE_STMT, on_statement, NULL);
-        (void)sqlite3_commit_hook(db, on_commit, NULL);
-        (void)sqlite3_rollback_hook(db, on_rollback, NULL);
+        (void)sqlite3_trace_v2(db, SQLITE_TRACE_STMT, on_statement, s);
+        (void)sqlite3_commit_hook(db, on_commit, s);
+        (void)sqlite3_rollback_hook(db, on_rollback, s);
     }
 }
 
-void store_step_committed(void)
+void store_step_committed(struct store_step *s)
 {
     if (step_is_watched()) {
-        step("committed %s", changes);
-        changes[0] = '\0';
+        step("committed %s", s->changes);
+        s->changes[0] = '\0';
     }
 }

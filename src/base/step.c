@@ -24,11 +24,14 @@ struct step_file {
     char name[STEP_NAME_SIZE];
 };
 
-static struct {
+struct step_state {
     struct step_file *file; /* NULL: nobody watches */
     int log_fd;
     pthread_mutex_t lock;
-} steps = {NULL, -1, PTHREAD_MUTEX_INITIALIZER};
+};
+
+/* NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables) set once in main */
+static struct step_state steps = {NULL, -1, PTHREAD_MUTEX_INITIALIZER};
 
 static int open_beside(const char *run_dir, const char *program, const char *suffix, int flags)
 {
