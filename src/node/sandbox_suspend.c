@@ -545,7 +545,6 @@ static void done_ready(void *arg)
     struct sandbox *sb = c->sb;
 
     c->busy = false;
-
     if (!is_capturing(sb)) {
         free_capture(sb);
     } else if (c->result < 0) {
