@@ -248,6 +248,21 @@ static void test_slow_clients_disturb_nobody(void **state)
 
 /* ---- TLS ---- */
 
+static void test_tls_files_that_cannot_be_read(void **state)
+{
+    struct ssl_ctx_st *context = NULL;
+    struct tls_files files;
+    struct error err = {0};
+
+    (void)state;
+    tls_files_make(&files);
+    assert_int_equal(unlink(files.key), 0);
+    assert_true(tls_context_new(files.certificate, files.key, &context, &err) < 0);
+    assert_non_null(strstr(err.message, files.key));
+    assert_non_null(strstr(err.message, "No such file or directory"));
+    tls_files_remove(&files);
+}
+
 static void test_tls(void **state)
 {
     struct tls_files files;
@@ -392,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_echo_is_held_back_both_ways),
         cmocka_unit_test(test_slow_clients_disturb_nobody),
         cmocka_unit_test(test_held_back_client_leaves),
+        cmocka_unit_test(test_tls_files_that_cannot_be_read),
         cmocka_unit_test(test_tls),
         cmocka_unit_test(test_tls_upload),
         cmocka_unit_test(test_tls_refusals),

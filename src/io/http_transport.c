@@ -223,6 +223,9 @@ static int tls_failed(struct error *err, const char *what, const char *path)
     unsigned long code = ERR_peek_last_error();
     const char *reason = ERR_reason_error_string(code);
 
+    if (eaccess(path, R_OK) < 0) { /* OpenSSL would say "system lib" */
+        reason = errno == EACCES ? "the user of this program may not read it" : strerror(errno);
+    }
     (void)error_set(err, EINVAL, "cannot use the TLS %s %.150s: %s", what, path,
                     reason != NULL ? reason : "unknown reason");
     ERR_clear_error();
