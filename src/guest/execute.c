@@ -77,12 +77,17 @@ static int on_identity(struct agent *a, const struct agent_frame *f)
 {
     struct agent_identity_ok answer;
     struct agent_identity m;
+    bool again;
 
     if (agent_identity_parse(f, &m) < 0) {
         return -EBADMSG;
     }
+    again = a->identity.confirmed && m.epoch == a->identity.epoch;
     identity_apply(&a->identity, &m, &answer);
     if (a->identity.confirmed) {
+        if (!again) {
+            identity_tell(&a->identity, &a->spawner);
+        }
         agent_thaw(a);
     }
     agent_identity_ok_format(&a->tx, &answer);

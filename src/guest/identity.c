@@ -11,8 +11,12 @@
 
 #include <linux/random.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "guest/disk.h"
+#include "guest/hooks.h"
+#include "guest/host_keys.h"
+#include "guest/users.h"
 
 #define KERNEL_BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_FILE   "/run/space/boot_id"
@@ -22,8 +26,8 @@
 #define REHEARSAL_HOSTNAME "sandbox-000000000000"
 #define HOSTS_MAX          65536U
 #define HOSTS_ADDRESS      "127.0.1.1\t"
-#define SSH_DIRECTORY      "/etc/ssh"
 #define DBUS_MACHINE_ID    "/var/lib/dbus/machine-id"
+#define MACHINE_ID_FILE    "/etc/machine-id"
 
 static void hex_put(struct buf *b, const uint8_t *bytes, size_t n)
 {
@@ -237,52 +241,56 @@ static int apply_hostname(struct span hostname)
     return r < 0 ? r : put_hosts(hostname);
 }
 
-/* Keys that were made on another guest must not be used by this one. */
-static void remove_ssh_keys(void)
-{
-    _cleanup_closedir_ DIR *dir = opendir(SSH_DIRECTORY);
-    const struct dirent *entry;
-
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (strncmp(entry->d_name, "ssh_host_", 9) == 0) {
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-        }
-    }
-}
-
-/* Nor seeds that were kept for its next boot, nor its name on the message bus. */
+/* Seeds that another guest kept for its next boot, and its name on the message bus. */
 static void remove_leftovers(void)
 {
     static const char *const seeds[] = {"/var/lib/systemd/random-seed",
                                         "/var/lib/urandom/random-seed", "/var/lib/random-seed"};
     struct stat st;
 
-    remove_ssh_keys();
     for (size_t i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++) {
         (void)unlink(seeds[i]);
     }
     if (lstat(DBUS_MACHINE_ID, &st) == 0 && S_ISREG(st.st_mode)) {
         (void)unlink(DBUS_MACHINE_ID);
-        (void)symlink("/etc/machine-id", DBUS_MACHINE_ID);
+        (void)symlink(MACHINE_ID_FILE, DBUS_MACHINE_ID);
     }
+}
+
+/* Keys that were made on another guest must not be used by this one, and are gone before the disk
+ * can say whose it is. A copy of a sandbox has that one's machine-id there, one that boots its own.
+ */
+static int change_machine_id(struct identity *i, struct span line)
+{
+    _cleanup_buf_ struct buf old = buf_make(2U * HEX_TEXT);
+    int r;
+
+    remove_leftovers();
+    if (users_read_file(MACHINE_ID_FILE, &old) == 0 && span_equals(buf_span(&old), line)) {
+        return 0;
+    }
+    r = host_keys_remove(HOST_KEYS_DIRECTORY);
+    i->keys_removed = i->keys_removed || r != 0;
+    return r < 0 ? r : 0;
 }
 
 static int apply_machine_id(struct identity *i, const uint8_t id[AGENT_ID_BYTES])
 {
     _cleanup_buf_ struct buf line = buf_make(HEX_TEXT);
-    int r;
+    int r = 0;
 
     hex_put(&line, id, AGENT_ID_BYTES);
     buf_put_str(&line, "\n");
-    r = put_file("/etc/machine-id", buf_span(&line));
-    if (r < 0) {
-        return r;
-    }
     if (memcmp(i->machine_id, id, AGENT_ID_BYTES) != 0) {
-        remove_leftovers();
+        r = change_machine_id(i, buf_span(&line));
+    }
+    if (r == 0) {
+        r = put_file(MACHINE_ID_FILE, buf_span(&line));
+    }
+    if (r == 0) {
         memcpy(i->machine_id, id, AGENT_ID_BYTES);
     }
-    return 0;
+    return r;
 }
 
 static int apply_boot_id(struct identity *i, const uint8_t id[AGENT_ID_BYTES])
@@ -345,8 +353,29 @@ void identity_apply(struct identity *i,
     }
 }
 
-void identity_rehearse(struct identity *i)
+static struct hooks make_hooks(struct spawner *spawner)
 {
+    return (struct hooks){spawner, true, HOOK_LIMIT_MS, clock_monotonic_ms() + HOOKS_LIMIT_MS};
+}
+
+void identity_tell(struct identity *i, struct spawner *spawner)
+{
+    const struct hooks h = make_hooks(spawner);
+
+    if (!i->is_guest) {
+        return;
+    }
+    host_keys_renew(&h);
+    if (i->keys_removed) {
+        i->keys_removed = false;
+        host_keys_tell();
+    }
+    (void)hooks_run(&h, HOOKS_DIRECTORY, true);
+}
+
+void identity_rehearse(struct identity *i, struct spawner *spawner)
+{
+    const struct hooks h = make_hooks(spawner);
     static const uint8_t zeros[AGENT_ID_BYTES];
     uint8_t entropy[AGENT_ENTROPY_BYTES];
     struct timespec now;
@@ -363,6 +392,7 @@ void identity_rehearse(struct identity *i)
     (void)apply_hostname(span_of_str(REHEARSAL_HOSTNAME));
     (void)apply_machine_id(i, zeros);
     (void)apply_boot_id(i, i->boot_id);
+    (void)hooks_run(&h, HOOKS_DIRECTORY, false);
 }
 
 void identity_suspend(struct identity *i)

@@ -6,11 +6,14 @@
 #include "base/buf.h"
 #include "wire/agent_message.h"
 
+struct spawner;
+
 struct identity {
     bool is_guest;
     bool confirmed;     /* every part of the epoch's identity is in place */
     bool was_confirmed; /* before the last silence */
     bool ever_confirmed;
+    bool keys_removed; /* host keys of another guest, and nobody was told yet */
     uint64_t epoch;
     uint8_t boot_id[AGENT_ID_BYTES];
     uint8_t machine_id[AGENT_ID_BYTES];
@@ -27,9 +30,12 @@ void identity_done(struct identity *i);
 void identity_apply(struct identity *i,
                     const struct agent_identity *m,
                     struct agent_identity_ok *ret);
+/* When all of it is in place and before anything frozen goes on: makes keys for an ssh server that
+ * has none, and runs the guest's own programs (hooks.h). */
+void identity_tell(struct identity *i, struct spawner *spawner);
 /* Goes through all of it once with values that mean nothing (RESET), so that files have their size
  * and, under emulation, the code is translated when an identity comes. */
-void identity_rehearse(struct identity *i);
+void identity_rehearse(struct identity *i, struct spawner *spawner);
 /* Silence: unconfirmed until the next identity. */
 void identity_suspend(struct identity *i);
 /* The wall clock. 0 or -errno. */

@@ -97,3 +97,61 @@ def test_of_a_suspended_one_by_the_command_line(api, installation, sandboxes):
     assert api.check_output(sandbox, "cat /home/user/file") == "kept\n"
     installation.space("checkpoint", "rm", "--yes", checkpoint)
     assert json.loads(installation.space("checkpoint", "ls", sandbox, "--json").stdout)["items"] == []
+
+
+# A program with a generator of its own, which a hook tells of the new identity; a hook that hangs in one of the
+# sandboxes; and the keys of an ssh server that is there by its name only.
+GENERATOR = """
+import os, random, signal, time
+random.seed(7)
+def reseed(*_):
+    random.seed(os.urandom(16))
+    print('reseeded', flush=True)
+signal.signal(signal.SIGUSR1, reseed)
+open('/run/generator.pid', 'w').write(str(os.getpid()))
+print('ready', flush=True)
+while True:
+    time.sleep(0.05)
+    print(random.getrandbits(64), flush=True)
+"""
+HOOKS = """
+set -e
+install -d /etc/space/identity.d /etc/ssh
+printf '#!/bin/sh\\nkill -USR1 "$(cat /run/generator.pid)"\\ncat /etc/machine-id >>/var/told\\n' >/etc/space/identity.d/10-told
+printf '#!/bin/sh\\n[ "$(hostname)" != slow ] || { echo hook; sleep 600; }\\n' >/etc/space/identity.d/20-hangs
+printf '#!/bin/sh\\nls /etc/ssh >>/var/told\\n' >/etc/space/identity.d/30-last
+chmod 0755 /etc/space/identity.d/*
+ln -s /bin/true /usr/sbin/sshd
+ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
+echo old >/etc/ssh/ssh_host_rsa_key
+"""
+KEY = "cat /etc/ssh/ssh_host_ed25519_key.pub"
+
+
+def test_programs_are_told_and_no_host_key_is_shared(api, sandboxes, checkpoints, child):
+    source = sandboxes()["id"]
+    api.check_output(source, HOOKS, user="root")
+    _, session = api.start(source, ["python3", "-c", GENERATOR], user="root")
+    poll.until(lambda: b"ready" in so_far(api, session["id"]), 60, "the generator runs")
+    taken = checkpoints(source)
+    keys, numbers = [api.check_output(source, KEY)], []
+    for name in ("slow", "quick"):
+        made = child(checkpoint_id=taken["id"], name=name)["id"]
+        machine, *files = api.check_output(made, "cat /var/told").split()
+        assert machine == api.check_output(made, "cat /etc/machine-id").strip(), "told once, with the identity in place"
+        assert [file for file in files if file.startswith("ssh_host_")] == [
+            "ssh_host_ecdsa_key", "ssh_host_ecdsa_key.pub", "ssh_host_ed25519_key", "ssh_host_ed25519_key.pub"]
+        assert "sleep 600" not in api.check_output(made, "ps -eo args="), "what hung is gone"
+        console = api.ask("GET", f"/v1/sandboxes/{made}/console").body
+        assert (b"20-hangs: killed after 2" in console) == (name == "slow"), console
+        keys.append(api.check_output(made, KEY))
+        program, = [p for p in api.get(f"/v1/sandboxes/{made}/processes")["items"] if GENERATOR in p["argv"]]
+        after = lambda: so_far(api, program["session_id"]).partition(b"reseeded\n")[2]
+        poll.until(lambda: b"\n" in after(), 60, "numbers of the new seed")
+        numbers.append(after().split()[0])
+    assert len({key.split()[1] for key in keys}) == 3, keys
+    assert len(set(numbers)) == 2, numbers
+    api.post(f"/v1/sandboxes/{source}/suspend", query={"wait": 60})
+    api.post(f"/v1/sandboxes/{source}/wake", query={"wait": 60})
+    assert api.check_output(source, KEY) == keys[0], "the same machine keeps its keys"
+    assert api.check_output(source, "head -n 1 /var/told") == api.check_output(source, "cat /etc/machine-id")
