@@ -31,8 +31,11 @@ int host_keys_remove(const char *directory)
     }
     while ((entry = readdir(dir)) != NULL) {
         if (is_key(entry)) {
-            int r = dir_remove_tree(dirfd(dir), entry->d_name);
+            int r = unlinkat(dirfd(dir), entry->d_name, 0) < 0 ? -errno : 0;
 
+            if (r == -EISDIR) {
+                r = dir_remove_tree(dirfd(dir), entry->d_name);
+            }
             if (r < 0) {
                 return r;
             }

@@ -85,30 +85,35 @@ def test_sandboxes_of_a_checkpoint_and_the_way_back(api, sandboxes, checkpoints,
 
 def test_of_a_suspended_one_by_the_command_line(api, installation, sandboxes):
     sandbox = sandboxes()["id"]
-    api.check_output(sandbox, "echo kept > /home/user/file")
+    api.check_output(sandbox, "echo kept > /home/user/file; sudo touch /etc/ssh/ssh_host_old_key")
     api.post(f"/v1/sandboxes/{sandbox}/suspend", query={"wait": 60})
     checkpoint = installation.space("checkpoint", "create", sandbox, "--name", "x", "--disk-only").stdout.strip()
     assert api.get(f"/v1/sandboxes/{sandbox}")["state"] == "suspended", "it is not woken for that"
     assert checkpoint in installation.space("checkpoint", "ls", sandbox).stdout
     made = installation.space("create", "--checkpoint", checkpoint).stdout.strip()
-    assert api.check_output(made, "cat /home/user/file") == "kept\n"
+    assert api.check_output(made, "cat /home/user/file; ls /etc/ssh | grep host || true") == "kept\n", "no host key of another"
     installation.space("rm", "--yes", made)
     installation.space("rollback", "--yes", sandbox, checkpoint)
-    assert api.check_output(sandbox, "cat /home/user/file") == "kept\n"
+    assert api.check_output(sandbox, "cat /home/user/file; ls /etc/ssh | grep host || true") == "kept\nssh_host_old_key\n"
     installation.space("checkpoint", "rm", "--yes", checkpoint)
     assert json.loads(installation.space("checkpoint", "ls", sandbox, "--json").stdout)["items"] == []
 
 
-# A program with a generator of its own, which a hook tells of the new identity; a hook that hangs in one of the
-# sandboxes; and the keys of an ssh server that is there by its name only.
+# A program with a generator of its own, which a hook tells of the new identity, and which is taken for an ssh server by
+# its name; a hook that hangs in one of the sandboxes; and host keys.
 GENERATOR = """
 import os, random, signal, time
 random.seed(7)
 def reseed(*_):
     random.seed(os.urandom(16))
     print('reseeded', flush=True)
+def read_keys(*_):
+    print('server', open('/etc/ssh/ssh_host_ed25519_key.pub').read().split()[1], flush=True)
 signal.signal(signal.SIGUSR1, reseed)
+signal.signal(signal.SIGHUP, read_keys)
+open('/proc/self/comm', 'w').write('sshd')
 open('/run/generator.pid', 'w').write(str(os.getpid()))
+open('/run/sshd.pid', 'w').write(str(os.getpid()) + '\\n')
 print('ready', flush=True)
 while True:
     time.sleep(0.05)
@@ -146,9 +151,11 @@ def test_programs_are_told_and_no_host_key_is_shared(api, sandboxes, checkpoints
         assert (b"20-hangs: killed after 2" in console) == (name == "slow"), console
         keys.append(api.check_output(made, KEY))
         program, = [p for p in api.get(f"/v1/sandboxes/{made}/processes")["items"] if GENERATOR in p["argv"]]
-        after = lambda: so_far(api, program["session_id"]).partition(b"reseeded\n")[2]
-        poll.until(lambda: b"\n" in after(), 60, "numbers of the new seed")
-        numbers.append(after().split()[0])
+        after = lambda: [line for line in so_far(api, program["session_id"]).partition(b"reseeded\n")[2].split(b"\n")[:-1]
+                         if line.isdigit()]
+        poll.until(after, 60, "numbers of the new seed")
+        numbers.append(after()[0])
+        assert f"server {keys[-1].split()[1]}\n".encode() in so_far(api, program["session_id"]), "it reads the new key"
     assert len({key.split()[1] for key in keys}) == 3, keys
     assert len(set(numbers)) == 2, numbers
     api.post(f"/v1/sandboxes/{source}/suspend", query={"wait": 60})
