@@ -158,6 +158,23 @@ static bool is_settling(const json_t *envelope, const struct error *why)
             report.state == SANDBOX_WAKING || report.state == SANDBOX_CREATING);
 }
 
+/* By the node. A fetch is not taken up again: what it was for says so. */
+static void refused(struct job *job, const json_t *answer, const struct error *err)
+{
+    if (job->fetch != JOB_FETCH_SANDBOX &&
+        (err->code == ERROR_SERVICE_UNAVAILABLE || is_settling(answer, err))) {
+        job_park(job); /* it is starting or stopping, or not yet at rest */
+        return;
+    }
+    if (job->fetch != JOB_FETCH_SANDBOX && err->code == ERROR_NOT_FOUND) {
+        if (!job_try_fetch(job, answer)) {
+            fail_missing(job, answer, err);
+        }
+        return;
+    }
+    fail(job, answer, err);
+}
+
 void job_on_change_done(struct job *job, struct http_call *call)
 {
     _cleanup_json_ json_t *answer = NULL;
@@ -180,16 +197,8 @@ void job_on_change_done(struct job *job, struct http_call *call)
     } else if (json_error_read(answer, &err) < 0) {
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node answered status %d", status);
         fail(job, NULL, &err);
-    } else if (job->fetch == JOB_FETCH_SANDBOX) {
-        fail(job, answer, &err);
-    } else if (err.code == ERROR_SERVICE_UNAVAILABLE || is_settling(answer, &err)) {
-        job_park(job); /* it is starting or stopping, or not yet at rest */
-    } else if (err.code == ERROR_NOT_FOUND && job_try_fetch(job, answer)) {
-        return;
-    } else if (err.code == ERROR_NOT_FOUND) {
-        fail_missing(job, answer, &err);
     } else {
-        fail(job, answer, &err);
+        refused(job, answer, &err);
     }
 }
 

@@ -1,6 +1,7 @@
 /* What a file takes for itself: the filesystem says of each extent whether others have it too. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,15 +16,15 @@
 
 #define EXTENTS 64U
 
-struct extents {
-    struct fiemap head;
-    struct fiemap_extent items[EXTENTS];
+union extents {
+    struct fiemap head; /* the extents follow it */
+    uint8_t room[sizeof(struct fiemap) + EXTENTS * sizeof(struct fiemap_extent)];
 };
 
 /* 0 or -errno; *ret_end 0: there is no more. */
 static int add_own(int fd, uint64_t from, uint64_t *sum, uint64_t *ret_end)
 {
-    struct extents map;
+    union extents map;
 
     memset(&map, 0, sizeof(map));
     map.head.fm_start = from;
@@ -34,7 +35,7 @@ static int add_own(int fd, uint64_t from, uint64_t *sum, uint64_t *ret_end)
         return -errno;
     }
     for (unsigned int i = 0; i < map.head.fm_mapped_extents && i < EXTENTS; i++) {
-        const struct fiemap_extent *extent = &map.items[i];
+        const struct fiemap_extent *extent = &map.head.fm_extents[i];
 
         *sum += (extent->fe_flags & FIEMAP_EXTENT_SHARED) != 0 ? 0 : extent->fe_length;
         *ret_end = (extent->fe_flags & FIEMAP_EXTENT_LAST) != 0

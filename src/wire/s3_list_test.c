@@ -44,8 +44,8 @@ static void test_refused(void **state)
         "<ListBucketResult><IsTruncated>perhaps</IsTruncated></ListBucketResult>",
         "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
         "<ListBucketResult><IsTruncated>false</IsTruncated>",
-        "<ListBucketResult><IsTruncated>false</IsTruncated><IsTruncated>false</IsTruncated>"
-        "</ListBucketResult>",
+        ("<ListBucketResult><IsTruncated>false</IsTruncated><IsTruncated>false</IsTruncated>"
+         "</ListBucketResult>"),
     };
     static const char *const bodies[] = {
         "<Contents><Key>a</Key><Size>1</Size></Contents>",
