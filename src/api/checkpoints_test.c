@@ -366,6 +366,16 @@ static void test_store_and_node_are_compared(void **state)
     await_status(rig, gone, 200);
     restart_with(rig, "nonsense"); /* no answer of a list: nothing is lost by it */
     assert_listed(rig, "/v1/checkpoints", gone, here);
+
+    (void)snprintf(list, sizeof(list), "{\"items\": [{\"id\": \"%s\", \"state\": \"ready\"}]}",
+                   here);
+    restart_with(rig, list);
+    await_status(rig, gone, 404);
+    (void)snprintf(path, sizeof(path), "/v1/checkpoints/%s", gone);
+    rig_expect(rig, 200, "DELETE", path, NULL); /* lost as it is */
+    rig_expect(rig, 404, "DELETE", path, NULL);
+    restart_with(rig, "nonsense");
+    await_status(rig, gone, 404);
 }
 
 int main(int argc, char **argv)

@@ -13,8 +13,19 @@
 #include "base/clock.h"
 #include "io/json_request.h"
 
-/* Of the path or of a body: 1, or answers and returns 0. */
-static int find(struct request *rq, const char *id, struct checkpoint *ret)
+static void fail_lost(struct request *rq, const char *id)
+{
+    struct error err;
+
+    (void)error_set_code(&err, ERROR_NOT_FOUND, "checkpoint",
+                         "checkpoint %.20s is lost: its node no longer has it, DELETE removes its "
+                         "record",
+                         id);
+    request_fail(rq, &err);
+}
+
+/* Of the path or of a body: 1, or answers and returns 0. A lost one can only be deleted. */
+static int find(struct request *rq, const char *id, bool deletes, struct checkpoint *ret)
 {
     struct error err = {0};
     int r = id_is_valid(id, "ck") ? store_checkpoint_get(rq->api->store, id, ret, &err) : 0;
@@ -23,7 +34,11 @@ static int find(struct request *rq, const char *id, struct checkpoint *ret)
         request_fail(rq, &err);
         return 0;
     }
-    if (r == 0 || ret->state != CHECKPOINT_READY) {
+    if (r > 0 && ret->state == CHECKPOINT_LOST && !deletes) {
+        fail_lost(rq, id);
+        return 0;
+    }
+    if (r == 0 || (ret->state != CHECKPOINT_READY && ret->state != CHECKPOINT_LOST)) {
         request_fail_missing(rq, "checkpoint", id);
         return 0;
     }
@@ -205,7 +220,7 @@ void route_checkpoint_get(struct request *rq)
         request_fail(rq, &err);
         return;
     }
-    if (find(rq, rq->params[0], &c)) {
+    if (find(rq, rq->params[0], false, &c)) {
         request_answer(rq, 200, fields_pick(checkpoint_json(&c), fields));
     }
 }
@@ -218,7 +233,7 @@ void route_checkpoint_delete(struct request *rq)
     struct error err = {0};
     int r;
 
-    if (!find(rq, rq->params[0], &c)) {
+    if (!find(rq, rq->params[0], true, &c)) {
         return;
     }
     r = store_checkpoint_is_used(rq->api->store, c.id, &err);
@@ -263,7 +278,8 @@ static void rollback_now(struct request *rq)
         .operation_id = operation_id, .key_id = rq->key->record.id, .checkpoint_id = c.id};
 
     (void)read_rollback(rq, &id, &err);
-    if (route_answer_earlier(rq, operation_id) || !node_call_sandbox(rq, &s) || !find(rq, id, &c)) {
+    if (route_answer_earlier(rq, operation_id) || !node_call_sandbox(rq, &s) ||
+        !find(rq, id, false, &c)) {
         return;
     }
     if (strcmp(c.sandbox_id, s.id) != 0) {

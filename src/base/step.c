@@ -41,14 +41,24 @@ static int open_beside(const char *run_dir, const char *program, const char *suf
     return n < 0 || (size_t)n >= sizeof(path) ? -1 : open(path, flags | O_CLOEXEC | O_NOFOLLOW);
 }
 
+/* Whoever can write it can stop a daemon. The service user's daemon cannot open root's directory.
+ */
+static bool is_roots(int fd, struct stat *ret)
+{
+    return fstat(fd, ret) == 0 && S_ISREG(ret->st_mode) &&
+           (ret->st_uid == 0 || ret->st_uid == geteuid()) && (ret->st_mode & 0022) == 0;
+}
+
 void step_init(const char *run_dir, const char *program)
 {
-    _cleanup_close_ int fd = open_beside(run_dir, program, "", O_RDWR);
-    _cleanup_close_ int log_fd = open_beside(run_dir, program, ".log", O_WRONLY | O_APPEND);
+    _cleanup_close_ int fd = open_beside(run_dir, program, "", O_RDWR | O_NONBLOCK);
+    _cleanup_close_ int log_fd =
+        open_beside(run_dir, program, ".log", O_WRONLY | O_APPEND | O_NONBLOCK);
     struct stat st;
     void *memory;
 
-    if (fd < 0 || log_fd < 0 || fstat(fd, &st) < 0 || st.st_size < (off_t)STEP_FILE_BYTES) {
+    if (fd < 0 || log_fd < 0 || !is_roots(log_fd, &st) || !is_roots(fd, &st) ||
+        st.st_size < (off_t)STEP_FILE_BYTES) {
         return;
     }
     memory = mmap(NULL, STEP_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

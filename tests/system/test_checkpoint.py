@@ -76,6 +76,9 @@ def test_sandboxes_of_a_checkpoint_and_the_way_back(api, sandboxes, checkpoints,
     assert goes_on(api, counter["session_id"])
 
     api.post(f"/v1/sandboxes/{sandbox}/rollback", {"checkpoint_id": taken["id"]}, query={"wait": 60})
+    with api.events(session["id"], tail_bytes=1) as events:
+        last = list(events)[-1]
+    assert (last["event"], last["data"]["reason"]) == ("process_lost", "rolled_back")
     assert api.check_output(sandbox, "cat /home/user/file") == "then\n"
     counter, = counters(api, sandbox)
     assert counter["session_id"] != session["id"] and goes_on(api, counter["session_id"])

@@ -290,6 +290,15 @@ class TestOutput:
         assert kept >= 65536 // 2
         assert seen[-1]["data"]["stdout_bytes"] == 1_000_005
 
+    def test_a_spool_keeps_64_mib_unless_told_otherwise(self, api, sandboxes):
+        sandbox = sandboxes()["id"]
+        process, session = api.start(sandbox, ["head", "-c", str(72 << 20), "/dev/zero"])
+        assert api.result(sandbox, process["id"])["exit_code"] == 0
+        with api.events(session["id"]) as events:
+            gap = next(e["data"] for e in events if e["event"] == "gap")
+        # What it keeps is cut in pieces.
+        assert 8 << 20 <= gap["bytes"] <= 12 << 20, gap
+
 
 class TestStdin:
     def test_offsets_make_retries_exact(self, api, shared):
@@ -342,6 +351,15 @@ class TestSignals:
         assert api.run(shared, "pgrep -f '^sleep 474[123]'")["exit_code"] == 1
         assert api.result(shared, process["id"])["signal"] == "SIGKILL"
         assert api.post(path + "/kill")["killed"] is False
+
+    def test_a_signal_to_the_tree_reaches_other_groups(self, api, shared):
+        process, _ = api.start(shared, "setsid sleep 4751 & sleep 4752")
+        path = f"/v1/sandboxes/{shared}/processes/{process['id']}"
+        poll.until(lambda: api.run(shared, "pgrep -fc '^sleep 475[12]'")["stdout"] == "2\n", 20, "both run")
+        api.post(path + "/signal", {"signal": "SIGCONT", "scope": "tree"})  # harmless
+        api.post(path + "/signal", {"signal": "SIGTERM", "scope": "tree"})
+        assert api.result(shared, process["id"])["signal"] == "SIGTERM"
+        poll.until(lambda: api.run(shared, "pgrep -f '^sleep 475[12]'")["exit_code"] == 1, 20, "the other group has ended too")
 
     def test_a_signal_to_an_exited_process_is_refused(self, api, shared):
         process, _ = api.start(shared, ["true"])

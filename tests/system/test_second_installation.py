@@ -376,6 +376,14 @@ class TestFormats:
         said = done.stderr + done.stdout
         assert str(broken) in said and key in said and f"line {len(text.splitlines()) + 1}" in said, said
 
+    def test_settings_of_a_later_format_are_refused(self, second, tmp_path):
+        later = tmp_path / "later.conf"
+        lines = [line for line in second.config.read_text(encoding="utf-8").splitlines() if not line.startswith("format")]
+        later.write_text("\n".join(["format = 2", *lines]) + "\n", encoding="utf-8")
+        from harness.installation import space_binary
+        done = subprocess.run([space_binary(), "up", "--config", str(later)], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode != 0 and str(later) in done.stderr and "format" in done.stderr and "line 1" in done.stderr, done
+
     def test_a_backup_of_the_store_restores(self, second, api2, tmp_path):
         """As docs/operations.md says it."""
         paths = {"/var/lib/space": second.data, "/etc/space": second.config, "/root": tmp_path}
