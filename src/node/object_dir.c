@@ -82,6 +82,18 @@ static int write_file(int dir_fd, const char *path, struct span bytes)
     return r == 0 && fsync(fd) < 0 ? -errno : r;
 }
 
+/* Before the first chunk: chunks without that directory are a store that has lost it. */
+static int make_manifests(const struct object_dir *d)
+{
+    int r;
+
+    if (faccessat(d->fd, "chunks", F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        return 0;
+    }
+    r = errno == ENOENT ? dir_make_all(d->fd, "manifests", 0700) : -errno;
+    return r == 0 ? sync_dir(d->fd, ".") : r;
+}
+
 static int dir_put(void *self, const char *key, struct span bytes, struct error *err)
 {
     const struct object_dir *d = self;
@@ -93,6 +105,9 @@ static int dir_put(void *self, const char *key, struct span bytes, struct error 
     parent_of(key, parent);
     if (r == 0) {
         r = random_bytes(&nonce, sizeof(nonce));
+    }
+    if (r == 0) {
+        r = make_manifests(d);
     }
     if (r == 0) {
         r = dir_make_all(d->fd, parent, 0700);
@@ -182,6 +197,17 @@ static int visit(const struct walk *w, int fd, const char *name, const char *key
     return w->fn(w->arg, &entry);
 }
 
+/* An error of the file system ends readdir as the end of the directory does. */
+static const struct dirent *next_entry(DIR *dir, int *ret_error)
+{
+    const struct dirent *entry;
+
+    errno = 0;
+    entry = readdir(dir);
+    *ret_error = entry == NULL ? -errno : 0;
+    return entry;
+}
+
 /* What an interrupted put left (".new-…") is listed too: it is of nobody. */
 static int walk_dir(const struct walk *w, const char *path, unsigned int depth)
 {
@@ -198,7 +224,7 @@ static int walk_dir(const struct walk *w, const char *path, unsigned int depth)
         (void)close(fd);
         return -ENOMEM;
     }
-    while (r == 0 && (entry = readdir(dir)) != NULL) {
+    while (r == 0 && (entry = next_entry(dir, &r)) != NULL) {
         char key[OBJECT_KEY_SIZE];
 
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
@@ -208,6 +234,21 @@ static int walk_dir(const struct walk *w, const char *path, unsigned int depth)
         r = entry->d_type == DT_DIR && depth > 0 ? 0 : visit(w, fd, entry->d_name, key);
     }
     return r;
+}
+
+/* Nothing is there before the first put, and all of it from then on. */
+static int check_manifests(const struct object_dir *d)
+{
+    if (faccessat(d->fd, "manifests", F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        return 0;
+    }
+    if (errno != ENOENT) {
+        return -errno;
+    }
+    if (faccessat(d->fd, "chunks", F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        return -ENOENT;
+    }
+    return errno == ENOENT ? 0 : -errno;
 }
 
 /* chunks/XX: one level below. */
@@ -231,7 +272,10 @@ static int dir_list(void *self, const char *prefix, object_list_fn fn, void *arg
     int r;
 
     parent_of(prefix, path);
-    r = strcmp(path, "chunks") == 0 ? walk_below(&w, path) : walk_dir(&w, path, 0);
+    r = strcmp(path, "manifests") == 0 ? check_manifests(self) : 0;
+    if (r == 0) {
+        r = strcmp(path, "chunks") == 0 ? walk_below(&w, path) : walk_dir(&w, path, 0);
+    }
     return r < 0 && (err == NULL || err->code == ERROR_NONE) ? fail(err, r, "cannot list") : r;
 }
 

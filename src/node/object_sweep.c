@@ -1,7 +1,8 @@
 /* Garbage collection: mark what manifests refer to, then remove the rest, if it is old enough.
  *
- * A manifest that cannot be read ends the sweep before anything is removed. The caller sees to it
- * that no snapshot is being stored meanwhile: one that is may rely on chunks that it found there
+ * A manifest that cannot be read ends the sweep before anything is removed, and so does one that is
+ * listed and not there, or a base that a manifest names and the list does not have: what a store
+ * says of itself is then not to be relied on. The caller sees to it that no snapshot is being stored meanwhile: one that is may rely on chunks that it found there
  * and that no manifest refers to yet. */
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +17,12 @@ struct mark {
     uint8_t bytes[OBJECT_SUM_BYTES / 2];
 };
 
+struct marks {
+    struct mark *items;
+    size_t count;
+    size_t room;
+};
+
 struct keys {
     char (*names)[OBJECT_KEY_SIZE];
     size_t count;
@@ -24,9 +31,9 @@ struct keys {
 
 struct sweep {
     struct object_work *work;
-    struct mark *marks;
-    size_t mark_count;
-    size_t mark_room;
+    struct marks marks;
+    struct marks bases; /* of manifests; in `marks` too */
+    size_t bases_found;
     struct keys found;
     const char *prefix;
     int64_t keep_seconds;
@@ -43,60 +50,60 @@ static int compare_marks(const void *a, const void *b)
 }
 
 /* Sorted, each one once. */
-static void settle_marks(struct sweep *s)
+static void settle_marks(struct marks *m)
 {
     size_t kept = 0;
 
-    if (s->mark_count > 0) {
-        qsort(s->marks, s->mark_count, sizeof(*s->marks), compare_marks);
+    if (m->count > 0) {
+        qsort(m->items, m->count, sizeof(*m->items), compare_marks);
     }
-    for (size_t i = 0; i < s->mark_count; i++) {
-        if (kept == 0 || compare_marks(&s->marks[kept - 1], &s->marks[i]) != 0) {
-            s->marks[kept++] = s->marks[i];
+    for (size_t i = 0; i < m->count; i++) {
+        if (kept == 0 || compare_marks(&m->items[kept - 1], &m->items[i]) != 0) {
+            m->items[kept++] = m->items[i];
         }
     }
-    s->mark_count = kept;
+    m->count = kept;
 }
 
 /* Room for one more: at least half is free after a settling, or the array grows. */
-static int make_room(struct sweep *s)
+static int make_room(struct marks *m)
 {
-    size_t room = s->mark_room == 0 ? 4096 : s->mark_room * 2;
+    size_t room = m->room == 0 ? 4096 : m->room * 2;
     void *grown;
 
-    if (s->mark_count < s->mark_room) {
+    if (m->count < m->room) {
         return 0;
     }
-    settle_marks(s); /* many snapshots refer to the same chunks */
-    if (s->mark_room > 0 && s->mark_count < s->mark_room / 2) {
+    settle_marks(m); /* many snapshots refer to the same chunks */
+    if (m->room > 0 && m->count < m->room / 2) {
         return 0;
     }
-    grown = reallocarray(s->marks, room, sizeof(*s->marks));
+    grown = reallocarray(m->items, room, sizeof(*m->items));
     if (grown == NULL) {
         return -ENOMEM;
     }
-    s->marks = grown;
-    s->mark_room = room;
+    m->items = grown;
+    m->room = room;
     return 0;
 }
 
-static int add_mark(struct sweep *s, const struct object_sum *sum)
+static int add_mark(struct marks *m, const struct object_sum *sum)
 {
-    int r = make_room(s);
+    int r = make_room(m);
 
     if (r == 0) {
-        memcpy(s->marks[s->mark_count++].bytes, sum->bytes, sizeof(s->marks[0].bytes));
+        memcpy(m->items[m->count++].bytes, sum->bytes, sizeof(m->items[0].bytes));
     }
     return r;
 }
 
-static bool is_marked(const struct sweep *s, const struct object_sum *sum)
+static bool is_marked(const struct marks *m, const struct object_sum *sum)
 {
     struct mark mark;
 
     memcpy(mark.bytes, sum->bytes, sizeof(mark.bytes));
-    return s->mark_count > 0 &&
-           bsearch(&mark, s->marks, s->mark_count, sizeof(mark), compare_marks) != NULL;
+    return m->count > 0 &&
+           bsearch(&mark, m->items, m->count, sizeof(mark), compare_marks) != NULL;
 }
 
 /* ---- lists ---- */
@@ -148,13 +155,25 @@ static int on_candidate(void *arg, const struct object_entry *entry)
     bool is_ours = object_sum_parse(span_of_str(last_part(entry->key)), &sum) == 0;
 
     if (entry->age_seconds < s->keep_seconds || (!is_ours && !is_left_over(entry->key)) ||
-        (is_ours && is_marked(s, &sum))) {
+        (is_ours && is_marked(&s->marks, &sum))) {
         s->kept++;
         s->kept_bytes += entry->bytes;
         return 0;
     }
     s->removed++;
     return add_key(&s->found, entry->key);
+}
+
+static int on_base(void *arg, const struct object_entry *entry)
+{
+    struct sweep *s = arg;
+    struct object_sum sum;
+
+    if (object_sum_parse(span_of_str(last_part(entry->key)), &sum) == 0 &&
+        is_marked(&s->bases, &sum)) {
+        s->bases_found++;
+    }
+    return on_candidate(arg, entry);
 }
 
 static int list(struct sweep *s, const char *prefix, object_list_fn fn, struct error *err)
@@ -180,11 +199,14 @@ static int remove_found(struct sweep *s, struct error *err)
 
 static int mark_manifest(struct sweep *s, const struct object_manifest *m)
 {
-    int r = m->has_base ? add_mark(s, &m->base) : 0;
+    int r = m->has_base ? add_mark(&s->marks, &m->base) : 0;
 
+    if (r == 0 && m->has_base) {
+        r = add_mark(&s->bases, &m->base);
+    }
     for (uint32_t i = 0; r == 0 && i < m->file_count; i++) {
         for (uint32_t j = 0; r == 0 && j < m->files[i].chunk_count; j++) {
-            r = add_mark(s, &m->files[i].chunks[j].sum);
+            r = add_mark(&s->marks, &m->files[i].chunks[j].sum);
         }
     }
     return r;
@@ -204,10 +226,6 @@ static int read_one(struct sweep *s, const char *key, struct error *err)
                          key);
     }
     r = object_work_manifest(s->work->store, key, &sum, &bytes, &m, err);
-    if (r == -ENOENT || (r < 0 && err->code == ERROR_NOT_FOUND)) {
-        *err = (struct error){0};
-        return 0; /* removed meanwhile */
-    }
     if (r < 0) {
         return error_wrap(err, "%.100s", key);
     }
@@ -223,7 +241,19 @@ static int mark_all(struct sweep *s, const char *prefix, struct error *err)
     for (size_t i = 0; r == 0 && i < s->found.count; i++) {
         r = read_one(s, s->found.names[i], err);
     }
-    settle_marks(s);
+    settle_marks(&s->marks);
+    settle_marks(&s->bases);
+    return r;
+}
+
+static int list_bases(struct sweep *s, struct error *err)
+{
+    int r = list(s, "bases/", on_base, err);
+
+    if (r == 0 && s->bases_found < s->bases.count) {
+        r = error_set(err, EBADMSG, "the object store lists %zu of %zu base images in use",
+                      s->bases_found, s->bases.count);
+    }
     return r;
 }
 
@@ -234,7 +264,7 @@ static int sweep_all(struct sweep *s, json_t *result, struct error *err)
 
     if (r == 0) {
         (void)json_object_set_new(result, "snapshots", json_integer((json_int_t)s->found.count));
-        r = list(s, "bases/", on_candidate, err);
+        r = list_bases(s, err);
     }
     if (r == 0) {
         r = remove_found(s, err);
@@ -266,7 +296,8 @@ int object_work_sweep(struct object_work *w, json_t *result, struct error *err)
         (void)json_object_set_new(result, "bytes", json_integer((json_int_t)s.kept_bytes));
         (void)json_object_set_new(result, "removed", json_integer((json_int_t)s.removed));
     }
-    free(s.marks);
+    free(s.marks.items);
+    free(s.bases.items);
     free(s.found.names);
     return r;
 }

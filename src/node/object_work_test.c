@@ -405,6 +405,29 @@ static void test_sweep_damaged(void **state)
     assert_int_equal(faccessat(rig->place.dir_fd, chunk, F_OK, 0), 0);
 }
 
+/* A store that has lost a part of what it had says nothing of the rest. */
+static void test_sweep_lost(void **state)
+{
+    struct rig *rig = *state;
+    struct error err = {0};
+    char chunk[OBJECT_KEY_SIZE];
+    char base[OBJECT_KEY_SIZE];
+
+    (void)put(rig, OWNER);
+    last_key(rig, "chunks/", chunk);
+    last_key(rig, "bases/", base);
+    assert_int_equal(renameat(rig->place.dir_fd, "manifests", rig->place.dir_fd, "away"), 0);
+    assert_true(run(rig, object_work_sweep, json_pack("{s:i}", "keep_seconds", 0), NULL, &err) < 0);
+    assert_int_equal(faccessat(rig->place.dir_fd, base, F_OK, 0), 0);
+    assert_int_equal(renameat(rig->place.dir_fd, "away", rig->place.dir_fd, "manifests"), 0);
+    json_decref(sweep(rig, 0));
+    assert_int_equal(renameat(rig->place.dir_fd, base, rig->place.dir_fd, "away"), 0);
+    err = (struct error){0};
+    assert_true(run(rig, object_work_sweep, json_pack("{s:i}", "keep_seconds", 0), NULL, &err) < 0);
+    assert_non_null(strstr(err.message, "0 of 1 base images"));
+    assert_int_equal(faccessat(rig->place.dir_fd, chunk, F_OK, 0), 0);
+}
+
 static void test_full(void **state)
 {
     struct rig *rig = *state;
@@ -474,6 +497,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sweep, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sweep_damaged, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sweep_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_unreachable, set_up, tear_down),
         cmocka_unit_test(test_place),
