@@ -121,10 +121,23 @@ static int mark_lost(struct api *api, const char *id, const char *code, const ch
     return store_sandbox_set_state(api->store, id, SANDBOX_ERROR, code, message, &err);
 }
 
-/* Suspended, and in the object store: no node needs to have it. */
+/* In the object store, from its suspend until it runs: no node needs to have it. */
 static bool is_stored(const struct sandbox *s)
 {
-    return s->state == SANDBOX_SUSPENDED && s->manifest[0] != '\0';
+    return s->manifest[0] != '\0' && s->state != SANDBOX_DELETING;
+}
+
+/* The node has it no more, or not yet: it is where it was. */
+static int mark_stored(struct api *api, const struct sandbox *s)
+{
+    struct error err;
+
+    if (s->state == SANDBOX_SUSPENDED) {
+        return 0;
+    }
+    log_info("sandbox stored", "sandbox=%s state=%s", s->id, sandbox_state_name(s->state));
+    expiry_changed(api, clock_real_ms());
+    return store_sandbox_set_state(api->store, s->id, SANDBOX_SUSPENDED, "", "", &err);
 }
 
 static int apply(struct api *api, struct sandbox *s, const struct sandbox_report *report)
@@ -133,11 +146,17 @@ static int apply(struct api *api, struct sandbox *s, const struct sandbox_report
     enum sandbox_state before = s->state;
     int r;
 
+    if (report->deleted && is_stored(s)) {
+        return mark_stored(api, s);
+    }
     if (report->deleted) {
-        /* Or what was being fetched for it is gone again, and it is where it was. */
-        return s->state == SANDBOX_ERROR || is_stored(s)
+        return s->state == SANDBOX_ERROR
                    ? 0
                    : mark_lost(api, s->id, "deleted_at_node", "the node has deleted this sandbox");
+    }
+    if (is_stored(s) &&
+        (report->state == SANDBOX_CREATING || report->state == SANDBOX_DELETING)) {
+        return 0; /* it is being fetched, or that has failed */
     }
     r = report_apply(report, s);
     if (r <= 0) {
@@ -249,11 +268,26 @@ static int check_living(void *arg, const struct sandbox *s)
     struct feed *feed = arg;
     struct api *api = feed->api;
 
-    if (was_seen(feed, s->id) || s->state == SANDBOX_ERROR || is_stored(s) ||
-        lifecycle_is_busy(api, s->id) || run_once_is_busy(api, s->id)) {
+    if (was_seen(feed, s->id) || s->state == SANDBOX_ERROR ||
+        (is_stored(s) && s->state == SANDBOX_SUSPENDED) || lifecycle_is_busy(api, s->id) || run_once_is_busy(api, s->id)) {
         return 0;
     }
     return remember_seen(feed, s->id); /* collected at the end: see below */
+}
+
+static int mark_missing(struct api *api, const char *id)
+{
+    _cleanup_sandbox_ struct sandbox s = {0};
+    struct error err;
+    int r = store_sandbox_get(api->store, id, &s, &err);
+
+    if (r > 0 && is_stored(&s)) {
+        return mark_stored(api, &s);
+    }
+    return r < 0 ? r
+                 : mark_lost(api, id, "host_restarted",
+                             "the node no longer has this sandbox: the host or its VMM was "
+                             "restarted");
 }
 
 int feed_on_synced(struct api *api)
@@ -270,8 +304,7 @@ int feed_on_synced(struct api *api)
      * the store must have ended before it is written to. */
     r = store_sandbox_each_living(api->store, check_living, feed, &err);
     for (size_t i = feed->shown_count; i < feed->seen_count && r == 0; i++) {
-        r = mark_lost(api, feed->seen[i], "host_restarted",
-                      "the node no longer has this sandbox: the host or its VMM was restarted");
+        r = mark_missing(api, feed->seen[i]);
     }
     feed->seen_count = 0;
     return r;

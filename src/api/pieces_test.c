@@ -325,6 +325,26 @@ static void test_report(void **state)
     }
 }
 
+/* What the object store has of a sandbox is known until it runs, or is suspended anew. */
+static void test_manifest(void **state)
+{
+    static const struct {
+        enum sandbox_state to;
+        bool stays;
+    } steps[] = {{SANDBOX_WAKING, true},   {SANDBOX_CREATING, true}, {SANDBOX_DELETING, true},
+                 {SANDBOX_ERROR, true},    {SANDBOX_RUNNING, false}, {SANDBOX_PAUSED, false},
+                 {SANDBOX_SUSPENDED, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        _cleanup_sandbox_ struct sandbox s = {.state = SANDBOX_SUSPENDED, .manifest = "ab"};
+        const struct sandbox_report report = {.state = steps[i].to};
+
+        assert_true(report_apply(&report, &s) >= 0);
+        assert_string_equal(s.manifest, steps[i].stays ? "ab" : "");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_routes),       cmocka_unit_test(test_route_rights),
         cmocka_unit_test(test_key_text),     cmocka_unit_test(test_token_bucket),
         cmocka_unit_test(test_report),       cmocka_unit_test(test_document),
+        cmocka_unit_test(test_manifest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,14 +131,18 @@ static bool note_suspension(const struct sandbox_report *report, struct sandbox 
            set_number(&s->suspended_at, clock_real_ms());
 }
 
-/* One that is waking may yet need it. */
+/* What is on its way to somewhere, or cannot go on, may yet need it. */
 static bool note_manifest(const struct sandbox_report *report, struct sandbox *s)
 {
-    if (report->state == SANDBOX_WAKING || report->state == SANDBOX_CREATING) {
+    switch (report->state) {
+    case SANDBOX_RUNNING:
+    case SANDBOX_PAUSED:
+        return set_text(s->manifest, sizeof(s->manifest), "");
+    case SANDBOX_SUSPENDED:
+        return set_text(s->manifest, sizeof(s->manifest), report->manifest);
+    default:
         return false;
     }
-    return set_text(s->manifest, sizeof(s->manifest),
-                    report->state == SANDBOX_SUSPENDED ? report->manifest : "");
 }
 
 int report_apply(const struct sandbox_report *report, struct sandbox *s)

@@ -236,12 +236,14 @@ static void done_remove(void *arg)
     free(job);
 }
 
+/* One whose fetch has failed is kept there, unless it is not wanted at all. */
 static void forget_objects(const struct checkpoint *ck)
 {
     char path[CHECKPOINT_PATH_SIZE];
 
     checkpoint_path(ck, "", OBJECTS_STORED, path, sizeof(path));
-    if (ck->manifest[0] != '\0' || (objects_enabled(ck->node) && access(path, F_OK) == 0)) {
+    if (ck->manifest[0] != '\0' || ck->remove_wanted ||
+        (objects_enabled(ck->node) && access(path, F_OK) == 0)) {
         objects_forget(ck->node, ck->info.id);
     }
 }

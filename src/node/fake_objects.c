@@ -13,6 +13,12 @@ void objects_keep(struct node *node, const char *owner)
     (void)owner;
 }
 
+void objects_changed(struct node *node, const char *owner)
+{
+    (void)node;
+    (void)owner;
+}
+
 void objects_forget(struct node *node, const char *owner)
 {
     (void)node;

@@ -132,6 +132,15 @@ void objects_keep(struct node *node, const char *owner)
     want(o, owner, OBJECTS_KEEP);
 }
 
+void objects_changed(struct node *node, const char *owner)
+{
+    struct objects *o = objects_enabled(node) ? node->parts->objects : NULL;
+
+    if (o != NULL && o->put != NULL && strcmp(o->put->owner, owner) == 0) {
+        o->obsolete = true;
+    }
+}
+
 void objects_forget(struct node *node, const char *owner)
 {
     struct objects *o = objects_enabled(node) ? node->parts->objects : NULL;
@@ -141,9 +150,7 @@ void objects_forget(struct node *node, const char *owner)
     if (o == NULL) {
         return;
     }
-    if (o->put != NULL && strcmp(o->put->owner, owner) == 0) {
-        o->obsolete = true;
-    }
+    objects_changed(node, owner);
     forget_path(o, owner, path, sizeof(path));
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
@@ -202,7 +209,10 @@ static void done_mark(void *arg)
     struct error err = {0};
 
     if (o->obsolete || put->result == -ENOENT) {
-        objects_forget(put->node, put->owner); /* it was woken or removed meanwhile */
+        /* It was woken or removed meanwhile. What is wanted since then counts. */
+        if (find_in(&o->entries, put->owner) == NULL) {
+            objects_forget(put->node, put->owner);
+        }
     } else if (put->result < 0) {
         (void)error_set(&err, -put->result, "what is stored cannot be written down: %s",
                         strerror(-put->result));
@@ -624,6 +634,24 @@ void objects_free(struct node *node)
     free(o);
 }
 
+/* Both there and not wanted there: the removal was asked for by what the disk has lost, or has
+ * happened since. */
+static void keep_again(struct objects *o, const char *owner, const char *snapshot, char *manifest)
+{
+    char path[OBJECTS_PATH_SIZE + 32];
+
+    if (manifest[0] != '\0' && find_in(&o->entries, owner) != NULL) {
+        (void)snprintf(path, sizeof(path), "%.540s/" OBJECTS_MARKER, snapshot);
+        if (unlink(path) < 0 && errno != ENOENT) {
+            log_warning("objects_not_noted", "owner=%s error=%s", owner, strerror(errno));
+        }
+        manifest[0] = '\0';
+    }
+    if (manifest[0] == '\0') {
+        objects_keep(o->node, owner);
+    }
+}
+
 /* What an earlier run left to do. */
 static void load_wanted(struct objects *o)
 {
@@ -643,15 +671,16 @@ static void load_wanted(struct objects *o)
         }
     }
     while ((ck = checkpoint_next(node, &i)) != NULL) {
-        if (ck->state == CHECKPOINT_STATE_READY && !checkpoint_is_image(ck) &&
-            ck->manifest[0] == '\0') {
-            objects_keep(node, ck->info.id);
+        if (ck->state == CHECKPOINT_STATE_READY && !checkpoint_is_image(ck)) {
+            checkpoint_path(ck, "", "snapshot", path, sizeof(path));
+            keep_again(o, ck->info.id, path, ck->manifest);
         }
     }
     i = 0;
     while ((sb = sandbox_next(node, &i)) != NULL) {
-        if (sb->info.state == SANDBOX_STATE_SUSPENDED && sb->manifest[0] == '\0') {
-            objects_keep(node, sb->info.id);
+        if (sb->info.state == SANDBOX_STATE_SUSPENDED) {
+            sandbox_dir_path(sb, "suspended", path, sizeof(path));
+            keep_again(o, sb->info.id, path, sb->manifest);
         }
     }
 }

@@ -34,6 +34,8 @@ bool objects_enabled(const struct node *node);
 
 /* Its snapshot is whole and is not to change. */
 void objects_keep(struct node *node, const char *owner);
+/* What is being stored of it, if anything, is not what it is any more. */
+void objects_changed(struct node *node, const char *owner);
 /* What the store has of it is not wanted any more. */
 void objects_forget(struct node *node, const char *owner);
 /* The manifest as which the snapshot in `dir` is stored, "" for none. Reads a small file. */

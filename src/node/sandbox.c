@@ -521,6 +521,9 @@ int sandbox_delete(struct node *node, const char *id, sandbox_wait_fn fn, void *
         r = sandbox_add_waiter(node, sb, WAITER_GONE, fn, arg);
     }
     if (r == 0 && sb != NULL) {
+        if (sb->fetched) {
+            objects_forget(node, id); /* its own files do not say yet that it is stored */
+        }
         sandbox_begin_delete(sb);
     } else if (r == 0 && id_is_valid(id, "sb")) {
         objects_forget(node, id); /* the store may have what this node has lost */

@@ -5,9 +5,11 @@
 #include "base/log.h"
 #include "node/journal.h"
 #include "node/sandbox_capture.h"
+#include "node/sandbox_fetch.h"
 
 struct drop_job {
     struct sandbox *sb;
+    bool is_suspended; /* and not `rollback` */
     char dir[SNAPSHOT_PATH_SIZE];
     int result;
 };
@@ -39,6 +41,11 @@ static void done_drop(void *arg)
     if (job->result < 0) {
         log_warning("snapshot_not_removed", "sandbox=%s error=%s", sb->info.id,
                     strerror(-job->result));
+    } else if (job->is_suspended && (sb->info.state == SANDBOX_STATE_RUNNING ||
+                                     sb->info.state == SANDBOX_STATE_PAUSED)) {
+        /* Not before the disk has the record that says so. One that is suspended anew replaces
+         * what is stored. */
+        sandbox_forget_objects(sb);
     }
     free(job);
     sandbox_end_job(sb);
@@ -53,6 +60,7 @@ static void drop(struct sandbox *sb, const char *name)
         return;
     }
     job->sb = sb;
+    job->is_suspended = strcmp(name, "suspended") == 0;
     sandbox_dir_path(sb, name, job->dir, sizeof(job->dir));
     if (!snapshot_has_parts(job->dir)) {
         free(job);

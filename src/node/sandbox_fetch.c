@@ -51,13 +51,20 @@ static void note_stored(struct sandbox *sb)
     }
 }
 
-void sandbox_forget_objects(struct sandbox *sb)
+void sandbox_leave_objects(struct sandbox *sb)
 {
-    if (sb->fetched && sb->info.state == SANDBOX_STATE_RUNNING) {
+    if (sb->fetched) {
         sb->fetched = false;
         note_stored(sb);
     }
     sb->manifest[0] = '\0';
+    objects_changed(sb->node, sb->info.id);
+}
+
+void sandbox_forget_objects(struct sandbox *sb)
+{
+    sb->manifest[0] = '\0';
+    objects_changed(sb->node, sb->info.id);
     if (objects_enabled(sb->node) && sb->dir_fd >= 0 &&
         faccessat(sb->dir_fd, OBJECTS_STORED, F_OK, 0) == 0) {
         objects_forget(sb->node, sb->info.id);
@@ -82,6 +89,7 @@ int sandbox_plan_fetch(struct sandbox *sb, const char *manifest, struct error *e
     sandbox_dir_path(sb, "", m->home, sizeof(m->home));
     sandbox_suspended_path(sb, m->into, sizeof(m->into));
     sb->fetch = m;
+    sb->fetched = true;
     return 0;
 }
 
@@ -179,6 +187,7 @@ static int take_record(struct sandbox *sb, const struct journal *record)
     struct sandbox_info *i = &sb->info;
     const struct sandbox_info *had = &record->info;
 
+    memcpy(i->base_version, had->base_version, sizeof(i->base_version));
     memcpy(i->machine_id, had->machine_id, sizeof(i->machine_id));
     memcpy(i->hostname, had->hostname, sizeof(i->hostname));
     memcpy(i->user, had->user, sizeof(i->user));
@@ -192,7 +201,6 @@ static int take_record(struct sandbox *sb, const struct journal *record)
     sb->key.template_info.disk_mib = i->disk_mib; /* its disk has that size */
     sandbox_dir_path(sb, "suspended/ram", path, sizeof(path));
     sandbox_link_ram(sb, path);
-    sb->fetched = true;
     json_decref(TAKE(sb->env));
     return sandbox_load_env(sb);
 }

@@ -11,5 +11,7 @@ void sandbox_start_fetched(struct sandbox *sb);
 void sandbox_free_fetch(struct sandbox *sb);
 /* Its snapshot is what counts, is whole and stays: it is to be stored. */
 void sandbox_keep_objects(struct sandbox *sb);
+/* It runs. What the store may have of it goes when the disk says so too (sandbox_drop_snapshot). */
+void sandbox_leave_objects(struct sandbox *sb);
 /* What the store may have of it is not wanted any more. */
 void sandbox_forget_objects(struct sandbox *sb);

@@ -198,7 +198,7 @@ static void finish(struct sandbox *sb)
     vm_set_deadline(sb->vm, 0, "", "");
     vm_set_owner(sb->vm, &sandbox_vm_owner, sb);
     sandbox_set_state(sb, SANDBOX_STATE_RUNNING);
-    sandbox_forget_objects(sb);
+    sandbox_leave_objects(sb);
     if (!cold) {
         agent_release(vm_agent(sb->vm));
     }
