@@ -154,8 +154,7 @@ static int apply(struct api *api, struct sandbox *s, const struct sandbox_report
                    ? 0
                    : mark_lost(api, s->id, "deleted_at_node", "the node has deleted this sandbox");
     }
-    if (is_stored(s) &&
-        (report->state == SANDBOX_CREATING || report->state == SANDBOX_DELETING)) {
+    if (is_stored(s) && (report->state == SANDBOX_CREATING || report->state == SANDBOX_DELETING)) {
         return 0; /* it is being fetched, or that has failed */
     }
     r = report_apply(report, s);
@@ -269,7 +268,8 @@ static int check_living(void *arg, const struct sandbox *s)
     struct api *api = feed->api;
 
     if (was_seen(feed, s->id) || s->state == SANDBOX_ERROR ||
-        (is_stored(s) && s->state == SANDBOX_SUSPENDED) || lifecycle_is_busy(api, s->id) || run_once_is_busy(api, s->id)) {
+        (is_stored(s) && s->state == SANDBOX_SUSPENDED) || lifecycle_is_busy(api, s->id) ||
+        run_once_is_busy(api, s->id)) {
         return 0;
     }
     return remember_seen(feed, s->id); /* collected at the end: see below */

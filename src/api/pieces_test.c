@@ -331,8 +331,8 @@ static void test_manifest(void **state)
     static const struct {
         enum sandbox_state to;
         bool stays;
-    } steps[] = {{SANDBOX_WAKING, true},   {SANDBOX_CREATING, true}, {SANDBOX_DELETING, true},
-                 {SANDBOX_ERROR, true},    {SANDBOX_RUNNING, false}, {SANDBOX_PAUSED, false},
+    } steps[] = {{SANDBOX_WAKING, true},    {SANDBOX_CREATING, true}, {SANDBOX_DELETING, true},
+                 {SANDBOX_ERROR, true},     {SANDBOX_RUNNING, false}, {SANDBOX_PAUSED, false},
                  {SANDBOX_SUSPENDED, false}};
 
     (void)state;

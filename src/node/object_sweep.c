@@ -2,8 +2,9 @@
  *
  * A manifest that cannot be read ends the sweep before anything is removed, and so does one that is
  * listed and not there, or a base that a manifest names and the list does not have: what a store
- * says of itself is then not to be relied on. The caller sees to it that no snapshot is being stored meanwhile: one that is may rely on chunks that it found there
- * and that no manifest refers to yet. */
+ * says of itself is then not to be relied on. The caller sees to it that no snapshot is being
+ * stored meanwhile: one that is may rely on chunks that it found there and that no manifest refers
+ * to yet. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,8 +103,7 @@ static bool is_marked(const struct marks *m, const struct object_sum *sum)
     struct mark mark;
 
     memcpy(mark.bytes, sum->bytes, sizeof(mark.bytes));
-    return m->count > 0 &&
-           bsearch(&mark, m->items, m->count, sizeof(mark), compare_marks) != NULL;
+    return m->count > 0 && bsearch(&mark, m->items, m->count, sizeof(mark), compare_marks) != NULL;
 }
 
 /* ---- lists ---- */

@@ -59,7 +59,7 @@ struct sandbox {
     bool await_reap;        /* found at the start: what it left behind is being reaped */
     bool remove_wanted;
     char manifest[OBJECTS_NAME_SIZE]; /* of its snapshot in the object store; "": not there */
-    bool fetched; /* created from there, and has not run yet */
+    bool fetched;                     /* created from there, and has not run yet */
     struct sandbox_fetch *fetch;      /* while its snapshot comes from there */
     bool snapshot_stays; /* it could not be removed: its wake may not be on stable storage */
     unsigned int jobs;   /* workers are at work in its directory */
