@@ -334,6 +334,7 @@ static void start_put(struct objects *o, struct objects_entry *e)
         return;
     }
     put->node = o->node;
+    put->snapshot_fd = -1;
     (void)snprintf(put->owner, sizeof(put->owner), "%s", e->owner);
     drop_entry(o, e);
     exists = describe_owner(o, put);

@@ -26,13 +26,16 @@ void objects_put_free(struct objects_put *put)
     for (unsigned int i = 0; i < put->fd_count; i++) {
         (void)close(put->fds[i]);
     }
+    if (put->snapshot_fd >= 0) {
+        (void)close(put->snapshot_fd);
+    }
     free(put->fds);
     json_decref(put->request);
     free(put);
 }
 
 /* Its number in the process, or -errno. */
-static int add_fd(struct objects_put *put, const char *path)
+static int add_fd(struct objects_put *put, int dir_fd, const char *path)
 {
     struct stat st;
     int fd;
@@ -40,7 +43,7 @@ static int add_fd(struct objects_put *put, const char *path)
     if (put->fd_count >= OBJECTS_FILES_MAX) {
         return -E2BIG;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
         return -errno;
     }
@@ -52,63 +55,85 @@ static int add_fd(struct objects_put *put, const char *path)
     return (int)(OBJECT_FD_FIRST + put->fd_count++);
 }
 
-static int add_file(struct objects_put *put, const char *path, const char *name, const char *kind)
+/* `name` in it, as `as`. */
+struct place {
+    int dir_fd;
+    const char *name;
+};
+
+static int
+add_file(struct objects_put *put, const struct place *from, const char *as, const char *kind)
 {
-    int fd = add_fd(put, path);
+    int fd = add_fd(put, from->dir_fd, from->name);
 
     if (fd < 0) {
         return fd;
     }
-    return json_array_append_new(
-               json_object_get(put->request, "files"),
-               json_pack("{s:s, s:s, s:i}", "name", name, "kind", kind, "fd", fd)) < 0
+    return json_array_append_new(json_object_get(put->request, "files"),
+                                 json_pack("{s:s, s:s, s:i}", "name", as, "kind", kind, "fd", fd)) <
+                   0
                ? -ENOMEM
                : 0;
 }
 
-static int
-add_if_there(struct objects_put *put, const char *dir, const char *name, const char *kind)
+static int add_if_there(struct objects_put *put, int dir_fd, const char *name, const char *kind)
 {
-    char path[OBJECTS_PATH_SIZE + 32];
-    int r;
+    int r = add_file(put, &(struct place){dir_fd, name}, name, kind);
 
-    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
-    r = add_file(put, path, name, kind);
     return r == -ENOENT ? 0 : r;
 }
 
-static int add_sessions(struct objects_put *put, const char *path)
+static int open_dir(int dir_fd, const char *path)
 {
-    _cleanup_closedir_ DIR *dir = opendir(path);
-    const struct dirent *entry;
-    int r = dir == NULL && errno != ENOENT ? -errno : 0;
+    int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 
+    return fd < 0 ? -errno : fd;
+}
+
+/* Rolled back, and not woken since: those of the checkpoint, which are in the snapshot. */
+static int add_sessions(struct objects_put *put, int home_fd)
+{
+    _cleanup_closedir_ DIR *dir = NULL;
+    const struct dirent *entry;
+    int fd = open_dir(put->snapshot_fd, "sessions");
+    int r = 0;
+
+    if (fd == -ENOENT) {
+        fd = open_dir(home_fd, "sessions");
+    }
+    if (fd < 0) {
+        return fd == -ENOENT ? 0 : fd;
+    }
+    dir = fdopendir(fd);
+    if (dir == NULL) {
+        (void)close(fd);
+        return -ENOMEM;
+    }
     /* Only this thread reads this stream. */
-    while (dir != NULL && r == 0 &&
-           (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe) */
+    while (r == 0 && (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe) */
         char name[OBJECT_NAME_SIZE];
-        char full[OBJECTS_PATH_SIZE + 300];
 
         if (entry->d_name[0] == '.' || strnlen(entry->d_name, 80) >= 80) {
             continue;
         }
         (void)snprintf(name, sizeof(name), "sessions/%.80s", entry->d_name);
-        (void)snprintf(full, sizeof(full), "%s/%s", path, entry->d_name);
-        r = object_name_is_valid(name) ? add_file(put, full, name, "file") : 0;
+        if (object_name_is_valid(name)) {
+            r = add_file(put, &(struct place){fd, entry->d_name}, name, "file");
+        }
         r = r == -ENOENT ? 0 : r; /* removed meanwhile */
     }
     return r;
 }
 
 /* The one whose file the snapshot's base image is, if it was stored or fetched before. */
-static void find_base(struct objects_put *put, const char *ram)
+static void find_base(struct objects_put *put, int ram_fd)
 {
     _cleanup_closedir_ DIR *dir = opendir(put->images);
     const struct dirent *entry;
     struct stat own;
     struct stat st;
 
-    if (dir == NULL || stat(ram, &own) < 0) {
+    if (dir == NULL || fstat(ram_fd, &own) < 0) {
         return;
     }
     while ((entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe) */
@@ -122,47 +147,64 @@ static void find_base(struct objects_put *put, const char *ram)
 
 static int add_memory(struct objects_put *put)
 {
-    char ram[OBJECTS_PATH_SIZE + 32];
-    int fd;
+    int fd = add_fd(put, put->snapshot_fd, "ram");
 
-    (void)snprintf(ram, sizeof(ram), "%s/ram", put->snapshot);
-    fd = add_fd(put, ram);
     if (fd < 0) {
         return fd;
     }
-    find_base(put, ram);
+    find_base(put, put->fds[put->fd_count - 1]);
     return json_object_set_new(put->request, "ram_fd", json_integer(fd)) < 0 ? -ENOMEM : 0;
 }
 
 static int add_disk(struct objects_put *put)
 {
-    char path[OBJECTS_PATH_SIZE + 32];
-    int fd = add_fd(put, put->template_disk);
+    int fd = add_fd(put, AT_FDCWD, put->template_disk);
 
     /* Without the template it could not be restored anywhere: it stays local. */
     if (fd < 0) {
         return fd;
     }
     (void)json_object_set_new(put->request, "template_fd", json_integer(fd));
-    (void)snprintf(path, sizeof(path), "%s/disk.img", put->snapshot);
-    return add_file(put, path, "disk.img", "disk");
+    return add_file(put, &(struct place){put->snapshot_fd, "disk.img"}, "disk.img", "disk");
 }
 
 /* So that whoever removes the owner removes what is stored too, from here on. */
-static int note_stored(const struct objects_put *put)
+static int note_stored(int home_fd)
 {
-    char path[OBJECTS_PATH_SIZE + 32];
-    _cleanup_close_ int fd = -1;
+    _cleanup_close_ int fd =
+        openat(home_fd, OBJECTS_STORED, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-    (void)snprintf(path, sizeof(path), "%s/" OBJECTS_STORED, put->dir);
-    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-int objects_work_open(struct objects_put *put)
+static int add_files(struct objects_put *put, int home_fd)
 {
     static const char *const files[] = {"snapshot.json", "cold", "capture", "state"};
-    char path[OBJECTS_PATH_SIZE + 32];
+    int r = add_memory(put);
+
+    if (r == 0) {
+        r = add_disk(put);
+    }
+    for (size_t i = 0; r == 0 && i < sizeof(files) / sizeof(files[0]); i++) {
+        r = add_if_there(put, put->snapshot_fd, files[i], "file");
+    }
+    if (r == 0) {
+        r = add_if_there(put, put->snapshot_fd, "memory", "layer");
+    }
+    if (r == 0) {
+        r = add_if_there(put, home_fd, "env.json", "file");
+    }
+    if (r == 0) {
+        r = add_if_there(put, home_fd, put->is_checkpoint ? "checkpoint.json" : "journal.json",
+                         "file");
+    }
+    return r == 0 ? add_sessions(put, home_fd) : r;
+}
+
+/* Another snapshot may take its place at any moment: all is of the directory that is opened. */
+int objects_work_open(struct objects_put *put)
+{
+    _cleanup_close_ int home_fd = open_dir(AT_FDCWD, put->dir);
     int r;
 
     put->fds = calloc(OBJECTS_FILES_MAX, sizeof(*put->fds));
@@ -170,48 +212,39 @@ int objects_work_open(struct objects_put *put)
     if (put->fds == NULL || put->request == NULL) {
         return -ENOMEM;
     }
-    r = add_memory(put);
-    if (r == 0) {
-        r = add_disk(put);
+    put->snapshot_fd = home_fd < 0 ? home_fd : open_dir(AT_FDCWD, put->snapshot);
+    if (put->snapshot_fd < 0) {
+        return put->snapshot_fd;
     }
-    for (size_t i = 0; r == 0 && i < sizeof(files) / sizeof(files[0]); i++) {
-        r = add_if_there(put, put->snapshot, files[i], "file");
+    r = add_files(put, home_fd);
+    return r == 0 ? note_stored(home_fd) : r;
+}
+
+static int check_place(const struct objects_put *put)
+{
+    struct stat own;
+    struct stat st;
+
+    if (fstat(put->snapshot_fd, &own) < 0 || stat(put->snapshot, &st) < 0) {
+        return -errno;
     }
-    if (r == 0) {
-        r = add_if_there(put, put->snapshot, "memory", "layer");
-    }
-    if (r == 0) {
-        r = add_if_there(put, put->dir, "env.json", "file");
-    }
-    if (r == 0) {
-        r = add_if_there(put, put->dir, put->is_checkpoint ? "checkpoint.json" : "journal.json",
-                         "file");
-    }
-    if (r == 0) {
-        /* Rolled back, and not woken since: those of the checkpoint. */
-        (void)snprintf(path, sizeof(path), "%s/sessions", put->snapshot);
-        if (access(path, F_OK) < 0) {
-            (void)snprintf(path, sizeof(path), "%s/sessions", put->dir);
-        }
-        r = add_sessions(put, path);
-    }
-    return r == 0 ? note_stored(put) : r;
+    return own.st_dev == st.st_dev && own.st_ino == st.st_ino ? 0 : -ENOENT;
 }
 
 int objects_work_mark(struct objects_put *put)
 {
-    char path[OBJECTS_PATH_SIZE + 32];
     char image[OBJECTS_PATH_SIZE + 80];
     char text[OBJECTS_NAME_SIZE + 2];
+    int r;
 
-    (void)snprintf(path, sizeof(path), "%s/ram", put->snapshot);
     (void)snprintf(image, sizeof(image), "%s/%s", put->images, put->base);
-    if (link(path, image) < 0 && errno != EEXIST && errno != ENOENT) {
+    if (linkat(put->snapshot_fd, "ram", AT_FDCWD, image, 0) < 0 && errno != EEXIST &&
+        errno != ENOENT) {
         log_warning("image_not_linked", "owner=%s error=%s", put->owner, strerror(errno));
     }
-    (void)snprintf(path, sizeof(path), "%s/" OBJECTS_MARKER, put->snapshot);
     (void)snprintf(text, sizeof(text), "%s\n", put->manifest);
-    return file_write_atomic(AT_FDCWD, path, span_of_str(text), 0600, true);
+    r = file_write_atomic(put->snapshot_fd, OBJECTS_MARKER, span_of_str(text), 0600, true);
+    return r == 0 ? check_place(put) : r;
 }
 
 void objects_read_marker(const char *dir, char out[OBJECTS_NAME_SIZE])

@@ -35,6 +35,7 @@ struct objects_put {
     char snapshot[OBJECTS_PATH_SIZE]; /* the snapshot in it */
     char template_disk[OBJECTS_PATH_SIZE];
     char images[OBJECTS_PATH_SIZE];
+    int snapshot_fd; /* of the snapshot that is stored, wherever it is by now; -1 */
     bool is_checkpoint;
     json_t *request;
     int *fds;
@@ -126,7 +127,7 @@ bool objects_take_name(const json_t *result, const char *key, char out[OBJECTS_N
 void objects_put_free(struct objects_put *put);
 /* Opens what is to be stored and makes the request. -ENOENT: there is no snapshot any more. */
 int objects_work_open(struct objects_put *put) _must_check_;
-/* It is stored: its directory says so. -ENOENT as above. */
+/* It is stored: its directory says so. -ENOENT as above, or another one is in its place. */
 int objects_work_mark(struct objects_put *put) _must_check_;
 void objects_get_free(struct objects_get *get);
 int objects_work_prepare(struct objects_get *get) _must_check_;
