@@ -79,7 +79,10 @@ static int each_name(const char *volume, version_fn fn, void *arg)
 
     path_of(path, volume, "");
     dir = opendir(path);
-    while (r == 0 && dir != NULL && (entry = readdir(dir)) != NULL) {
+    if (dir == NULL) {
+        return errno == ENOENT ? 0 : -errno;
+    }
+    while (r == 0 && (entry = readdir(dir)) != NULL) {
         if (template_name_is_valid(entry->d_name)) {
             r = each_version(volume, entry->d_name, fn, arg);
         }
@@ -355,6 +358,12 @@ int template_files_discard(const char *volume, const char *name, const char *ver
 
     (void)snprintf(info.name, sizeof(info.name), "%s", name);
     (void)snprintf(info.version, sizeof(info.version), "%s", version);
+    for (size_t i = 0; i < 2; i++) {
+        path_in(path, volume, &info, i == 0 ? TEMPLATE_RECORD : TEMPLATE_REMOVED);
+        if (access(path, F_OK) == 0) {
+            return -EEXIST; /* somebody may use it */
+        }
+    }
     path_in(path, volume, &info, TEMPLATE_NEXT);
     if (unlink(path) < 0 && errno != ENOENT) {
         return -errno;
@@ -374,12 +383,23 @@ struct withdrawal {
     bool doing;
 };
 
+/* Its time is that of the removal: what was begun before is not overlooked. */
+static int disown(int dir_fd, const char *version)
+{
+    char record[ID_SIZE + 32];
+    char removed[ID_SIZE + 32];
+
+    (void)snprintf(record, sizeof(record), "%.24s/%s", version, TEMPLATE_RECORD);
+    (void)snprintf(removed, sizeof(removed), "%.24s/%s", version, TEMPLATE_REMOVED);
+    return utimensat(dir_fd, record, NULL, 0) < 0 || renameat(dir_fd, record, dir_fd, removed) < 0
+               ? -errno
+               : 0;
+}
+
 static int withdraw_one(void *arg, int dir_fd, const char *name, const char *version)
 {
     struct withdrawal *w = arg;
     struct template_info t;
-    char record[ID_SIZE + 32];
-    char removed[ID_SIZE + 32];
 
     if ((w->version[0] != '\0' && strcmp(w->version, version) != 0) ||
         template_load(w->volume, name, version, &t, NULL) < 0) {
@@ -387,15 +407,7 @@ static int withdraw_one(void *arg, int dir_fd, const char *name, const char *ver
     }
     w->found++;
     w->shipped = w->shipped || t.checkpoint_id[0] == '\0';
-    if (!w->doing) {
-        return 0;
-    }
-    (void)snprintf(record, sizeof(record), "%.24s/%s", version, TEMPLATE_RECORD);
-    (void)snprintf(removed, sizeof(removed), "%.24s/%s", version, TEMPLATE_REMOVED);
-    /* Its time is that of the removal: what was begun before is not overlooked. */
-    return utimensat(dir_fd, record, NULL, 0) < 0 || renameat(dir_fd, record, dir_fd, removed) < 0
-               ? -errno
-               : 0;
+    return w->doing ? disown(dir_fd, version) : 0;
 }
 
 int template_files_withdraw(const char *volume,
@@ -440,6 +452,17 @@ bool template_files_exist(const char *volume, const char *version)
     return each_name(volume, is_version, wanted) != 0;
 }
 
+/* Nothing can be made from one whose memory is gone. */
+static bool has_lost_memory(const char *volume, const char *name, const char *version)
+{
+    struct template_info t;
+    char path[FILES_PATH];
+
+    (void)snprintf(path, sizeof(path), "%.400s/checkpoints/%.24s", volume, version);
+    return template_load(volume, name, version, &t, NULL) == 0 && t.memory &&
+           access(path, F_OK) < 0 && errno == ENOENT;
+}
+
 static int sweep_one(void *arg, int dir_fd, const char *name, const char *version)
 {
     const char *volume = arg;
@@ -447,6 +470,12 @@ static int sweep_one(void *arg, int dir_fd, const char *name, const char *versio
     if (!has(dir_fd, version, TEMPLATE_RECORD) && !has(dir_fd, version, TEMPLATE_REMOVED) &&
         template_files_discard(volume, name, version) < 0) {
         log_warning("template_left", "template=%s version=%s", name, version);
+    }
+    if (has_lost_memory(volume, name, version)) {
+        int r = disown(dir_fd, version);
+
+        log_warning("template_lost", "template=%s version=%s error=%s", name, version,
+                    r < 0 ? strerror(-r) : "-");
     }
     return 0;
 }

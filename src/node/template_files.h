@@ -40,7 +40,7 @@ int template_files_build(const struct template_build *build,
  */
 int template_files_publish(const char *volume, const struct template_info *info, struct error *err)
     _must_check_;
-/* Removes one that is not published, with its base snapshots. 0 or -errno. */
+/* Removes one that is not published, with its base snapshots. 0 or -errno: -EEXIST when it was. */
 int template_files_discard(const char *volume, const char *name, const char *version) _must_check_;
 /* Deletes a version, or with version "" all of a name: nothing is made from them any more.
  * not_found, or failed_precondition (state "shipped") when set-up has built one of them. */
@@ -48,9 +48,10 @@ int template_files_withdraw(const char *volume,
                             const char *name,
                             const char *version,
                             struct error *err) _must_check_;
-/* Whether a directory of that version is there, whatever its state. */
+/* Whether a directory of that version is there, whatever its state; also when that is unclear. */
 bool template_files_exist(const char *volume, const char *version);
-/* Removes what an interrupted making or removal left, and points `current` at what is there. */
+/* Removes what an interrupted making or removal left, deletes what has lost its memory (no
+ * `checkpoints/<version>`), and points `current` at what is there. */
 void template_files_sweep(const char *volume);
 /* Base snapshots of a version that no record holds: nobody maps them, or has what is mapped open.
  */

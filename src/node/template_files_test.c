@@ -216,12 +216,62 @@ static void test_a_start_finds_what_was_interrupted(void **state)
     assert_current(root, "tools", info.version);
 }
 
+/* One with memory is of use as long as that is there. */
+static void test_what_lost_its_memory_is_deleted(void **state)
+{
+    const char *root = *state;
+    struct template_info info = info_of("tools", TWO, "02");
+    const struct template_build b = {.volume = root, .env = json_object(), .versions_max = 10};
+    struct error err;
+    char path[PATH];
+
+    make(root, "tools", ONE, "01");
+    info.memory = true;
+    assert_int_equal(template_files_build(&b, &info, &err), 0);
+    json_decref(b.env);
+    (void)snprintf(path, sizeof(path), "%s/checkpoints/" TWO, root);
+    assert_int_equal(dir_make_all(AT_FDCWD, path, 0700), 0);
+    assert_int_equal(template_files_publish(root, &info, &err), 0);
+    template_files_sweep(root);
+    assert_current(root, "tools", TWO);
+    assert_int_equal(rmdir(path), 0);
+    template_files_sweep(root);
+    assert_current(root, "tools", ONE);
+    assert_true(is_there(root, "templates/tools/" TWO "/" TEMPLATE_REMOVED));
+}
+
+static void test_what_somebody_may_use_is_not_discarded(void **state)
+{
+    const char *root = *state;
+    struct error err;
+    char path[PATH];
+
+    make(root, "tools", ONE, "01");
+    make(root, "tools", TWO, "02");
+    assert_int_equal(template_files_discard(root, "tools", TWO), -EEXIST);
+    assert_current(root, "tools", TWO);
+    assert_int_equal(template_files_withdraw(root, "tools", TWO, &err), 0);
+    assert_int_equal(template_files_discard(root, "tools", TWO), -EEXIST);
+    assert_true(is_there(root, "templates/tools/" TWO "/disk.img"));
+    /* Nothing can be read: nobody may take that for "it is gone". */
+    (void)snprintf(path, sizeof(path), "%s/no", root);
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_false(template_files_exist(path, ONE));
+    (void)snprintf(path, sizeof(path), "%s/no/templates", root);
+    assert_int_equal(symlink("templates", path), 0); /* ELOOP, as root too */
+    (void)snprintf(path, sizeof(path), "%s/no", root);
+    assert_true(template_files_exist(path, ONE));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_made_listed_and_deleted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_start_finds_what_was_interrupted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_lost_its_memory_is_deleted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_somebody_may_use_is_not_discarded, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

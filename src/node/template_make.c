@@ -34,6 +34,7 @@ struct making {
     json_t *env;
     char disk[CHECKPOINT_PATH_SIZE + 32];
     bool is_withdrawn;
+    bool was_published; /* before this order came: others may use it */
     int result;
     struct error err;
     struct list waiters;
@@ -171,20 +172,6 @@ static void free_making(struct making *m)
     free(m);
 }
 
-static void on_image_gone(void *arg, const struct checkpoint *ck, const struct error *err)
-{
-    (void)arg;
-    (void)ck;
-    (void)err;
-}
-
-static void remove_image(struct node *node, const char *version)
-{
-    if (checkpoint_remove(node, version, on_image_gone, NULL) < 0) {
-        log_warning("image_left", "version=%s", version);
-    }
-}
-
 /* What was published in part is deleted as if it had been whole. */
 static void work_discard(void *arg)
 {
@@ -206,21 +193,27 @@ static void done_discard(void *arg)
         log_warning("template_left", "template=%s version=%s error=%s", m->info.name,
                     m->info.version, strerror(-m->result));
     }
+    if (m->info.memory && !m->node->parts->stopping) {
+        template_drop_images(m->node); /* after the record: what is listed has its memory */
+    }
     base_forget_removed(m->node);
     template_pruner_start(m->node->parts->pruner);
     tell(&m->waiters, NULL, &m->err);
     free_making(m);
 }
 
-/* Nothing of it stays; then whoever waits hears why. */
+/* Nothing of it stays, unless it is not this order's; then whoever waits hears why. */
 static void fail(struct making *m)
 {
     log_warning("template_failed", "template=%s version=%s error=%s", m->info.name, m->info.version,
                 LOG_STR(m->err.message));
     if (m->image != NULL) {
         checkpoint_fail(TAKE(m->image), &m->err);
-    } else if (m->info.memory) {
-        remove_image(m->node, m->info.version);
+    }
+    if (m->was_published) {
+        tell(&m->waiters, NULL, &m->err);
+        free_making(m);
+        return;
     }
     m->step = (struct template_step){.work = work_discard, .done = done_discard, .arg = m};
     template_step_submit(m->node, &m->step);
@@ -477,6 +470,7 @@ int template_make(struct node *node,
         if (m == NULL) {
             return error_set(err, ENOMEM, "no memory");
         }
+        m->was_published = true;
         publish(m);
         return 0;
     }
@@ -555,6 +549,20 @@ int template_withdraw(struct node *node,
 }
 
 /* ---- start and end ---- */
+
+static void on_image_gone(void *arg, const struct checkpoint *ck, const struct error *err)
+{
+    (void)arg;
+    (void)ck;
+    (void)err;
+}
+
+static void remove_image(struct node *node, const char *version)
+{
+    if (checkpoint_remove(node, version, on_image_gone, NULL) < 0) {
+        log_warning("image_left", "version=%s", version);
+    }
+}
 
 void template_drop_images(struct node *node)
 {
