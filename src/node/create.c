@@ -24,8 +24,8 @@
 #define USER_ID         1000U /* the unprivileged user of every template */
 
 struct create {
-    struct list link; /* in data->creates */
-    struct data *data;
+    struct list link;  /* in data->creates */
+    struct data *data; /* NULL: the sandbox or all of it is gone */
     char sandbox_id[ID_SIZE];
     unsigned int refs; /* the list, and each file under way */
     json_t *files;     /* checked; NULL: none */
@@ -33,12 +33,17 @@ struct create {
     bool has_run;
     bool ephemeral;
     bool is_late; /* files and command came when it ran already */
+    bool is_old;  /* it ran before this request came: somebody's earlier one may be done */
+    unsigned int late_files; /* under way, of one that is late */
+    struct list held;        /* calls that wait for those */
     struct process_watch watch;
     struct error error; /* code NONE while nothing went wrong */
 };
 
 /* The state of one PUT call. */
 struct put_call {
+    struct list link; /* in create->held */
+    struct call *call;
     bool has_run;
     bool delete_after;
     bool failed; /* what is there is to be deleted */
@@ -231,15 +236,20 @@ static void fail_file(struct create *create, int errnum)
     (void)error_wrap(&create->error, "one of the files cannot be written");
 }
 
+static void end_late_file(struct create *create);
+
 static void on_file_written(void *arg, int result)
 {
     struct create *create = arg;
-    struct sandbox *sb = sandbox_find(create->data->node, create->sandbox_id);
+    struct sandbox *sb =
+        create->data != NULL ? sandbox_find(create->data->node, create->sandbox_id) : NULL;
 
     if (result != 0) {
         fail_file(create, result);
     }
-    if (sb != NULL && result != -ECANCELED && !create->is_late) {
+    if (create->is_late) {
+        end_late_file(create);
+    } else if (sb != NULL && result != -ECANCELED) {
         sandbox_release_creation(sb);
     }
     create_unref(create);
@@ -331,17 +341,76 @@ static bool goes_on(const struct sandbox *sb)
     return sandbox_info(sb)->base_version[0] != '\0';
 }
 
+static void on_running(void *arg, struct sandbox *sb, const struct error *err);
+
+/* The command begins when its files are there. */
+static void end_late_file(struct create *create)
+{
+    struct sandbox *sb;
+
+    if (--create->late_files > 0 || create->data == NULL) {
+        return;
+    }
+    sb = sandbox_find(create->data->node, create->sandbox_id);
+    if (sb != NULL && create->has_run && sandbox_processes(sb) != NULL &&
+        create->error.code == ERROR_NONE) {
+        start_first(create, sandbox_processes(sb));
+    }
+    while (sb != NULL && !list_is_empty(&create->held)) {
+        struct put_call *put = list_entry(create->held.next, struct put_call, link);
+        struct error err;
+
+        list_remove(&put->link);
+        if (sandbox_wait_running(sb, on_running, put->call) < 0) {
+            (void)error_set(&err, ENOMEM, "out of memory");
+            call_fail(put->call, &err);
+        }
+    }
+}
+
 static void begin_late(struct create *create, struct sandbox *sb)
 {
+    struct process_table *table = sandbox_processes(sb);
     json_t *item;
     size_t i;
 
     create->is_late = true;
     create->error = (struct error){0};
+    if (table != NULL) {
+        table->ephemeral = create->ephemeral;
+    }
+    create->late_files = 1; /* this function */
     json_array_foreach(create->files, i, item) {
+        create->late_files++;
         put_file(create, sb, item);
     }
-    start_first(create, sandbox_processes(sb));
+    end_late_file(create);
+}
+
+/* A command that may have run, and of which nothing is on record, does not run again. */
+static bool is_due_late(const struct create *create, const struct sandbox *sb)
+{
+    if (create == NULL || create->is_late || !goes_on(sb) || sandbox_agent(sb) == NULL ||
+        (create->is_old && create->ephemeral)) {
+        return false;
+    }
+    return !create->has_run ||
+           (sandbox_processes(sb) != NULL &&
+            process_find(sandbox_processes(sb), create->run.process_id) == NULL &&
+            !process_is_expired(sandbox_processes(sb), create->run.process_id));
+}
+
+static void fail_held(struct create *create)
+{
+    struct error err = {0};
+
+    (void)error_set_code(&err, ERROR_CONFLICT, NULL, "the sandbox was deleted");
+    while (!list_is_empty(&create->held)) {
+        struct put_call *put = list_entry(create->held.next, struct put_call, link);
+
+        list_remove(&put->link);
+        call_fail(put->call, &err);
+    }
 }
 
 void create_on_free(struct data *data, struct sandbox *sb)
@@ -351,6 +420,8 @@ void create_on_free(struct data *data, struct sandbox *sb)
     if (create != NULL) {
         process_watch_remove(&create->watch);
         list_remove(&create->link);
+        create->data = NULL;
+        fail_held(create);
         create_unref(create);
     }
 }
@@ -359,9 +430,10 @@ void create_on_free(struct data *data, struct sandbox *sb)
 
 static void on_close(struct call *call, bool complete)
 {
-    const struct put_call *put = call->state;
+    struct put_call *put = call->state;
 
     (void)complete;
+    list_remove(&put->link);
     if (put->delete_after || put->failed) {
         if (sandbox_delete(call->data->node, call->sandbox_id, NULL, NULL) < 0) {
             log_error("sandbox not deleted", "sandbox=%s", call->sandbox_id);
@@ -427,13 +499,20 @@ static void on_run_event(void *arg, struct process *p, unsigned int events)
 static void on_running(void *arg, struct sandbox *sb, const struct error *err)
 {
     struct call *call = arg;
-    const struct put_call *put = call->state;
+    struct put_call *put = call->state;
     struct create *create = find_create(call->data, call->sandbox_id);
     struct process *p = NULL;
     struct error problem = {0};
 
     if (err != NULL) {
         call_fail(call, err);
+        return;
+    }
+    if (is_due_late(create, sb)) {
+        begin_late(create, sb);
+    }
+    if (create != NULL && create->late_files > 0) {
+        list_append(&create->held, &put->link);
         return;
     }
     if (create != NULL && create->error.code != ERROR_NONE) {
@@ -445,16 +524,6 @@ static void on_running(void *arg, struct sandbox *sb, const struct error *err)
         return;
     }
     if (sandbox_processes(sb) != NULL) {
-        p = process_find(sandbox_processes(sb), call->process_id);
-    }
-    if (p == NULL && create != NULL && !create->is_late && goes_on(sb) &&
-        sandbox_processes(sb) != NULL && sandbox_agent(sb) != NULL &&
-        !process_is_expired(sandbox_processes(sb), call->process_id)) {
-        begin_late(create, sb);
-        if (create->error.code != ERROR_NONE) {
-            fail_put(call, &create->error);
-            return;
-        }
         p = process_find(sandbox_processes(sb), call->process_id);
     }
     if (p == NULL && sandbox_processes(sb) != NULL &&
@@ -510,6 +579,7 @@ static int put_sandbox(struct call *call,
         create->refs++;
         list_append(&call->data->creates, &create->link);
         if (known) {
+            create->is_old = sandbox_info(sb)->state == SANDBOX_STATE_RUNNING;
             start_late(call, sb, create);
         }
     }
@@ -525,6 +595,7 @@ void handle_sandbox_put(struct call *call, json_t *body)
     struct create *create = calloc(1, sizeof(*create));
     struct sandbox_spec spec = {0};
     struct error err = {0};
+    struct put_call *put;
 
     call->state = http_exchange_alloc(call->exchange, sizeof(struct put_call));
     if (create == NULL || call->state == NULL) {
@@ -533,10 +604,13 @@ void handle_sandbox_put(struct call *call, json_t *body)
         call_fail(call, &err);
         return;
     }
-    memset(call->state, 0, sizeof(struct put_call));
+    put = call->state;
+    *put = (struct put_call){.call = call};
+    list_init(&put->link);
     create->data = call->data;
     create->refs = 1;
     list_init(&create->link);
+    list_init(&create->held);
     memcpy(create->sandbox_id, call->sandbox_id, ID_SIZE);
     if (read_put(call, body, &spec, create, &err) < 0 ||
         put_sandbox(call, create, &spec, &err) < 0) {

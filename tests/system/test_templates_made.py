@@ -86,6 +86,8 @@ def test_of_disk_and_of_memory(templates, installation, sandboxes):
     poll.until(lambda: len(api.expect(200, "GET", f"/v1/sessions/{session}/output").body) > end + 20, 60, "it counts on")
     ran = api.post("/v1/run", {"template": "tools", "shell": "cat given; echo $KEPT", "files": [{"path": "given", "text": "new\n"}]})
     assert ran["stdout"] == "new\n1\n" and ran["exit_code"] == 0
+    refused(api, 409, "POST", "/v1/run", {"template": "tools", "shell": "sleep infinity",  # never begins
+                                          "files": [{"path": "given", "text": "x"}, {"path": "given/more", "text": "x"}]})
     api.post(f"/v1/sandboxes/{going['id']}/suspend", query={"wait": 60})
     api.post(f"/v1/sandboxes/{going['id']}/wake", query={"wait": 60})
     again = checkpoint_of(api, going["id"])
