@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
@@ -15,6 +16,7 @@
 #include "node/json_field.h"
 
 #define FILES_PATH 640
+#define LOCK_FILE  ".lock" /* of a name: set-up holds it while it builds (tools/setup/template) */
 
 static void path_of(char out[FILES_PATH], const char *volume, const char *name)
 {
@@ -100,22 +102,30 @@ static bool has(int dir_fd, const char *version, const char *file)
 
 /* ---- the newest ---- */
 
+/* Of what set-up has built as long as there is any: no member's disk takes the place of that. */
 struct newest {
     const char *volume;
     char version[ID_SIZE]; /* "": none */
     char built_at[32];
+    bool is_shipped;
 };
 
 static int note_newest(void *arg, int dir_fd, const char *name, const char *version)
 {
     struct newest *newest = arg;
     struct template_info t;
+    bool is_shipped;
 
     (void)dir_fd;
-    if (template_load(newest->volume, name, version, &t, NULL) == 0 &&
-        (newest->version[0] == '\0' || strcmp(t.built_at, newest->built_at) > 0)) {
+    if (template_load(newest->volume, name, version, &t, NULL) < 0) {
+        return 0;
+    }
+    is_shipped = t.checkpoint_id[0] == '\0';
+    if (newest->version[0] == '\0' || (is_shipped && !newest->is_shipped) ||
+        (is_shipped == newest->is_shipped && strcmp(t.built_at, newest->built_at) > 0)) {
         memcpy(newest->version, t.version, sizeof(newest->version));
         memcpy(newest->built_at, t.built_at, sizeof(newest->built_at));
+        newest->is_shipped = is_shipped;
     }
     return 0;
 }
@@ -138,20 +148,23 @@ static int point_at(const char *volume, const char *name, const char *version)
     return sync_dir(path);
 }
 
-/* Where it points is left alone as long as something is there. */
+/* Where it points is left alone as long as something is there, and nothing takes set-up's place. */
 static int settle_current(const char *volume, const char *name)
 {
     struct newest newest = {.volume = volume};
+    struct template_info t;
     char path[FILES_PATH];
     char record[FILES_PATH + 32];
     char current[ID_SIZE];
 
     path_of(path, volume, name);
     (void)snprintf(record, sizeof(record), "%s/current/%s", path, TEMPLATE_RECORD);
-    if (template_read_current(volume, name, current) == 0 && access(record, F_OK) == 0) {
+    (void)each_version(volume, name, note_newest, &newest);
+    if (template_read_current(volume, name, current) == 0 && access(record, F_OK) == 0 &&
+        (!newest.is_shipped || template_load(volume, name, current, &t, NULL) < 0 ||
+         t.checkpoint_id[0] == '\0')) {
         return 0;
     }
-    (void)each_version(volume, name, note_newest, &newest);
     if (newest.version[0] == '\0' && template_read_current(volume, name, current) == -ENOENT) {
         return 0;
     }
@@ -295,18 +308,50 @@ int template_files_build(const struct template_build *b,
     return r < 0 ? fail(err, r, "made") : 0;
 }
 
+/* *ret_lock is set-up's lock of the name, or -1 when set-up never had one: whoever begins now
+ * publishes long after this. */
+static int
+check_name(const char *volume, const struct template_info *info, int *ret_lock, struct error *err)
+{
+    struct counts counts = {.volume = volume, .version = info->version};
+    char path[FILES_PATH];
+    char lock[FILES_PATH + 32];
+    int r;
+
+    path_of(path, volume, info->name);
+    (void)snprintf(lock, sizeof(lock), "%s/%s", path, LOCK_FILE);
+    *ret_lock = open(lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (*ret_lock < 0 && errno != ENOENT) {
+        return fail(err, -errno, "published");
+    }
+    if (*ret_lock >= 0 && flock(*ret_lock, LOCK_EX | LOCK_NB) < 0) {
+        return errno == EWOULDBLOCK ? refuse_shipped(err, info->name)
+                                    : fail(err, -errno, "published");
+    }
+    r = each_version(volume, info->name, count, &counts);
+    if (r == 0 && counts.shipped) {
+        return refuse_shipped(err, info->name);
+    }
+    return r < 0 ? fail(err, r, "published") : 0;
+}
+
 int template_files_publish(const char *volume, const struct template_info *info, struct error *err)
 {
+    _cleanup_close_ int lock = -1;
     struct newest newest = {.volume = volume};
     char next[FILES_PATH];
     char record[FILES_PATH];
-    int r = 0;
+    int r;
 
     path_in(next, volume, info, TEMPLATE_NEXT);
     path_in(record, volume, info, TEMPLATE_RECORD);
-    if (rename(next, record) < 0 && errno != ENOENT) {
-        r = -errno;
+    if (access(record, F_OK) < 0) {
+        r = check_name(volume, info, &lock, err);
+        if (r < 0) {
+            return r;
+        }
     }
+    r = rename(next, record) < 0 && errno != ENOENT ? -errno : 0;
     if (r == 0) {
         path_in(next, volume, info, "");
         r = sync_dir(next);

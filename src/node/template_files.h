@@ -37,6 +37,7 @@ int template_files_build(const struct template_build *build,
                          const struct template_info *info,
                          struct error *err) _must_check_;
 /* Gives it its record; a name's newest version becomes its current one. Published already is fine.
+ * failed_precondition (state "shipped") for a name that set-up has built meanwhile, or is building.
  */
 int template_files_publish(const char *volume, const struct template_info *info, struct error *err)
     _must_check_;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <cmocka.h>
@@ -263,12 +264,51 @@ static void test_what_somebody_may_use_is_not_discarded(void **state)
     assert_true(template_files_exist(path, ONE));
 }
 
+/* Set-up begins, and ends, while one of that name is in the making. */
+static void test_set_up_comes_first(void **state)
+{
+    const char *root = *state;
+    struct template_info info = info_of("base", TWO, "02");
+    struct error err;
+    char path[PATH];
+    int lock;
+
+    assert_int_equal(build(root, &info, 10, &err), 0);
+    (void)snprintf(path, sizeof(path), "%s/templates/base/.lock", root);
+    lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(lock >= 0);
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    assert_true(template_files_publish(root, &info, &err) < 0);
+    assert_int_equal(err.code, ERROR_FAILED_PRECONDITION);
+    assert_current(root, "base", NULL);
+    assert_int_equal(close(lock), 0);
+    assert_int_equal(template_files_publish(root, &info, &err), 0); /* that came to nothing */
+    assert_current(root, "base", TWO);
+    info = info_of("base", THREE, "03");
+    assert_int_equal(build(root, &info, 10, &err), 0);
+    (void)snprintf(path, sizeof(path), "%s/templates/base/current", root);
+    assert_int_equal(unlink(path), 0);
+    ship(root, "base", ONE);
+    assert_true(template_files_publish(root, &info, &err) < 0);
+    assert_int_equal(err.code, ERROR_FAILED_PRECONDITION);
+    assert_current(root, "base", ONE);
+    assert_false(is_there(root, "templates/base/" THREE "/" TEMPLATE_RECORD));
+    info = info_of("base", TWO, "02");
+    assert_int_equal(template_files_publish(root, &info, &err), 0); /* once more */
+    assert_current(root, "base", ONE);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(TWO, path), 0);
+    template_files_sweep(root);
+    assert_current(root, "base", ONE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_made_listed_and_deleted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_start_finds_what_was_interrupted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_set_up_comes_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_lost_its_memory_is_deleted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_somebody_may_use_is_not_discarded, set_up,
                                         tear_down),
