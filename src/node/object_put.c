@@ -33,6 +33,14 @@ static int put_init(struct put *p, size_t room)
     return p->plans == NULL || p->first == NULL ? -ENOMEM : 0;
 }
 
+/* What is too large once is so for good. */
+static int refuse(struct error *err, int r, const char *what)
+{
+    return r == -E2BIG || r == -EMSGSIZE ? error_set_code(err, ERROR_PAYLOAD_TOO_LARGE, NULL,
+                                                          "%s: it has too many parts", what)
+                                         : error_set(err, -r, "%s: %s", what, strerror(-r));
+}
+
 static int count_chunks(struct put *p)
 {
     uint64_t sum = 0;
@@ -130,7 +138,7 @@ static int put_manifest(struct object_work *w,
         r = object_pack(buf_span(&raw), &stored);
     }
     if (r < 0) {
-        return error_set(err, -r, "the snapshot's manifest cannot be made: %s", strerror(-r));
+        return refuse(err, r, "the snapshot's manifest cannot be made");
     }
     if (m->owner[0] == '\0') {
         object_key_base(ret, key);
@@ -151,7 +159,7 @@ static int put_all(struct object_work *w,
     int r = count_chunks(p);
 
     if (r < 0) {
-        return error_set(err, -r, "the snapshot has too many parts");
+        return refuse(err, r, "the snapshot cannot be stored");
     }
     r = object_work_each(w->place, p->first[p->count], put_chunk, p, err);
     return r < 0 ? r : put_manifest(w, p, m, ret, err);
@@ -189,7 +197,7 @@ static int put_base(struct object_work *w, struct object_sum *ret, struct error 
     }
     if (r < 0) {
         put_done(&p);
-        return error_set(err, -r, "the base image cannot be read: %s", strerror(-r));
+        return refuse(err, r, "the base image cannot be read");
     }
     r = put_all(w, &p, &m, ret, err);
     put_done(&p);
@@ -226,7 +234,7 @@ static int plan_files(struct object_work *w, struct put *p, struct error *err)
         p->count++;
         r = plan_one(w, json_array_get(list, i), &p->plans[i]);
     }
-    return r < 0 ? error_set(err, -r, "the snapshot cannot be read: %s", strerror(-r)) : 0;
+    return r < 0 ? refuse(err, r, "the snapshot cannot be read") : 0;
 }
 
 static int set_sum(json_t *result, const char *key, const struct object_sum *sum)

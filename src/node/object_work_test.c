@@ -441,6 +441,25 @@ static void test_full(void **state)
     assert_int_equal(err.code, ERROR_STORAGE_FULL);
 }
 
+/* Another try would not help, and the code says so. */
+static void test_too_large(void **state)
+{
+    struct rig *rig = *state;
+    struct error err = {0};
+    json_t *request = json_pack("{s:s, s:i, s:i, s:[]}", "owner", OWNER, "ram_fd", rig->ram_fd,
+                                "template_fd", rig->template_fd, "files");
+
+    assert_non_null(request);
+    for (unsigned int i = 0; i <= OBJECT_FILES_MAX; i++) {
+        assert_int_equal(json_array_append_new(json_object_get(request, "files"),
+                                               json_pack("{s:s, s:s, s:i}", "name", "memory",
+                                                         "kind", "file", "fd", rig->memory_fd)),
+                         0);
+    }
+    assert_true(run(rig, object_work_put, request, NULL, &err) < 0);
+    assert_int_equal(err.code, ERROR_PAYLOAD_TOO_LARGE);
+}
+
 static void test_unreachable(void **state)
 {
     struct rig *rig = *state;
@@ -499,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sweep_damaged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sweep_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_too_large, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_unreachable, set_up, tear_down),
         cmocka_unit_test(test_place),
     };

@@ -233,6 +233,31 @@ static uint64_t number(const json_t *object, const char *key)
     return n > 0 ? (uint64_t)n : 0;
 }
 
+/* No other try would end otherwise: it stays local. What was stored of it before is of no use. */
+static void leave_local(struct objects *o, const struct objects_put *put, const struct error *err)
+{
+    log_warning("snapshot_stays_local", "owner=%s error=%s", put->owner, LOG_STR(err->message));
+    if (find_in(&o->entries, put->owner) == NULL) {
+        objects_forget(o->node, put->owner);
+    }
+}
+
+static void fail_put(struct objects *o, const struct objects_put *put, const struct error *err)
+{
+    if (err->code == ERROR_PAYLOAD_TOO_LARGE) {
+        leave_local(o, put, err);
+        return;
+    }
+    note_failure(o, err);
+    if (err->code == ERROR_STORAGE_FULL) { /* what nothing refers to goes first */
+        o->sweep_wanted = true;
+        o->sweep_due_ms = clock_monotonic_ms();
+    }
+    if (!o->obsolete) {
+        want(o, put->owner, OBJECTS_KEEP);
+    }
+}
+
 static void on_put(void *arg, const json_t *result, const struct error *err)
 {
     struct objects *o = arg;
@@ -246,10 +271,7 @@ static void on_put(void *arg, const json_t *result, const struct error *err)
         err = &bad;
     }
     if (err != NULL) {
-        note_failure(o, err);
-        if (!o->obsolete) {
-            want(o, put->owner, OBJECTS_KEEP);
-        }
+        fail_put(o, put, err);
         end_put(o);
         return;
     }
@@ -288,13 +310,15 @@ static void done_open(void *arg)
     if (put->result == 0) {
         o->job = objects_start_job(o, put->request, &(struct objects_fds){put->fds, put->fd_count},
                                    on_put, o, &err);
+    } else if (put->result == -E2BIG) {
+        (void)error_set_code(&err, ERROR_PAYLOAD_TOO_LARGE, NULL, "it has more than %u files",
+                             OBJECTS_FILES_MAX);
     } else {
         (void)error_set(&err, -put->result, "the snapshot of %s cannot be opened: %s", put->owner,
                         strerror(-put->result));
     }
     if (o->job == NULL) {
-        note_failure(o, &err);
-        want(o, put->owner, OBJECTS_KEEP);
+        fail_put(o, put, &err);
         end_put(o);
     }
 }
@@ -423,7 +447,7 @@ static void on_swept(void *arg, const json_t *result, const struct error *err)
     if (err != NULL) {
         note_failure(o, err);
         o->sweep_wanted = true;
-        o->sweep_due_ms = now + OBJECTS_RETRY_MAX;
+        o->sweep_due_ms = now + 2 * (int64_t)OBJECTS_RETRY_MAX; /* what waits comes before */
     } else {
         o->sweep_wanted = o->garbage_ms != 0 && o->garbage_ms + keep_ms_of(o) > now;
         o->sweep_due_ms = o->garbage_ms + keep_ms_of(o);
@@ -503,6 +527,8 @@ static void take_turn(void *arg)
         wait_until(o, o->retry_at_ms, now);
     } else if (o->forget_count > 0) {
         start_forget(o);
+    } else if (o->sweep_wanted && o->fetching == 0 && o->sweep_due_ms <= now) {
+        start_sweep(o); /* before more is stored: room may be what that lacks */
     } else if (o->keep_count > 0) {
         struct objects_entry *e = next_keep(o);
 
@@ -510,11 +536,7 @@ static void take_turn(void *arg)
             start_put(o, e);
         }
     } else if (o->sweep_wanted && o->fetching == 0) {
-        if (o->sweep_due_ms <= now) {
-            start_sweep(o);
-        } else {
-            wait_until(o, o->sweep_due_ms, now);
-        }
+        wait_until(o, o->sweep_due_ms, now);
     }
 }
 
