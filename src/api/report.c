@@ -134,15 +134,12 @@ static bool note_suspension(const struct sandbox_report *report, struct sandbox 
 /* What is on its way to somewhere, or cannot go on, may yet need it. */
 static bool note_manifest(const struct sandbox_report *report, struct sandbox *s)
 {
-    switch (report->state) {
-    case SANDBOX_RUNNING:
-    case SANDBOX_PAUSED:
-        return set_text(s->manifest, sizeof(s->manifest), "");
-    case SANDBOX_SUSPENDED:
-        return set_text(s->manifest, sizeof(s->manifest), report->manifest);
-    default:
+    if (report->state != SANDBOX_RUNNING && report->state != SANDBOX_PAUSED &&
+        report->state != SANDBOX_SUSPENDED) {
         return false;
     }
+    return set_text(s->manifest, sizeof(s->manifest),
+                    report->state == SANDBOX_SUSPENDED ? report->manifest : "");
 }
 
 int report_apply(const struct sandbox_report *report, struct sandbox *s)

@@ -19,6 +19,8 @@ struct checkpoint_fetch {
     struct checkpoint *ck; /* making: it stays */
     char building[CHECKPOINT_PATH_SIZE];
     char manifest[OBJECTS_NAME_SIZE];
+    char template_name[sizeof(((struct checkpoint_info *)NULL)->template_name)];
+    char template_version[ID_SIZE];
     struct checkpoint_info info;
     int result;
     struct error err;
@@ -57,6 +59,13 @@ static void work_place(void *arg)
         m->result = error_set(&m->err, EBADMSG,
                               "the checkpoint in the object store is damaged: its record cannot be "
                               "read");
+        return;
+    }
+    if (strcmp(m->info.template_name, m->template_name) != 0 ||
+        strcmp(m->info.template_version, m->template_version) != 0) {
+        m->result = error_set(&m->err, EBADMSG,
+                              "the checkpoint in the object store is of another template, or of "
+                              "another version of it");
         return;
     }
     r = move_snapshot(m);
@@ -120,6 +129,8 @@ int checkpoint_fetch(struct checkpoint *ck,
     }
     m->ck = ck;
     (void)snprintf(m->manifest, sizeof(m->manifest), "%s", manifest);
+    (void)snprintf(m->template_name, sizeof(m->template_name), "%s", template_name);
+    (void)snprintf(m->template_version, sizeof(m->template_version), "%s", template_version);
     checkpoint_path(ck, ".new", "", m->building, sizeof(m->building));
     r = objects_fetch(ck->node, &f, on_fetched, m, err);
     if (r < 0) {

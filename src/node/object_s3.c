@@ -458,6 +458,7 @@ static int s3_list(void *self, const char *prefix, object_list_fn fn, void *arg,
         char query[URL_SIZE];
         struct s3_request rq = {.method = "GET", .key = "", .query = query, .max = LIST_MAX};
         _cleanup_buf_ struct buf page = buf_make(0);
+        char token[S3_TOKEN_SIZE];
         int r = format_query(s, prefix, list.token, query);
 
         if (r < 0) {
@@ -470,9 +471,13 @@ static int s3_list(void *self, const char *prefix, object_list_fn fn, void *arg,
         /* fn may use the store for something else. */
         page = s->body;
         s->body = buf_make(0);
+        memcpy(token, list.token, sizeof(token));
         if (s3_list_parse(buf_span(&page), &list) < 0 ||
             visit_page(s, &list, fn, arg, &visit) < 0) {
             return error_set(err, EBADMSG, "the object store's list makes no sense");
+        }
+        if (visit >= 0 && list.is_truncated && strcmp(token, list.token) == 0) {
+            return error_set(err, EBADMSG, "the object store's list has no end");
         }
         list.rest = span_make(NULL, 0);
     } while (visit >= 0 && list.is_truncated);

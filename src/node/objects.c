@@ -42,10 +42,13 @@ static void note_failure(struct objects *o, const struct error *err)
 /* What nothing refers to any more is swept when it is old enough. */
 static void note_garbage(struct objects *o)
 {
+    int64_t due;
+
     o->garbage_ms = clock_monotonic_ms();
-    if (!o->sweep_wanted) {
+    due = o->garbage_ms + keep_ms_of(o);
+    if (!o->sweep_wanted || due < o->sweep_due_ms) { /* one that failed waits longer */
         o->sweep_wanted = true;
-        o->sweep_due_ms = o->garbage_ms + keep_ms_of(o);
+        o->sweep_due_ms = due;
     }
 }
 
@@ -574,9 +577,6 @@ static int make_dirs(struct objects *o, struct error *err)
     for (size_t i = 0; r == 0 && i < sizeof(names) / sizeof(names[0]); i++) {
         (void)snprintf(path, sizeof(path), "%s/%s", o->node->parts->volume, names[i]);
         r = dir_make_all(AT_FDCWD, path, 0700);
-    }
-    if (r == 0 && !objects_is_bucket(o)) {
-        r = dir_make_all(AT_FDCWD, o->dir, 0700);
     }
     return r < 0 ? error_set(err, -r, "the object store's directories cannot be made: %s",
                              strerror(-r))

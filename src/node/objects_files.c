@@ -333,17 +333,25 @@ int objects_work_prepare(struct objects_get *get)
     return r;
 }
 
+/* Of the process's. */
+struct source {
+    struct place place;
+    unsigned int uid;
+};
+
 /* A file that nobody else has ever had open, with the same content and time. */
-static int copy_own(int dir_fd, const char *name, const char *into, mode_t mode, struct error *err)
+static int copy_own(const struct source *source, const char *into, mode_t mode, struct error *err)
 {
-    _cleanup_close_ int from = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_close_ int from = openat(source->place.dir_fd, source->place.name,
+                                      O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     _cleanup_close_ int to = -1;
     struct timespec times[2];
     struct stat st;
     char path[32];
     int r;
 
-    if (from < 0 || fstat(from, &st) < 0 || !S_ISREG(st.st_mode)) {
+    if (from < 0 || fstat(from, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != source->uid ||
+        st.st_nlink != 1) {
         return error_set(err, EIO, "the snapshot cannot be taken over");
     }
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", from);
@@ -360,9 +368,10 @@ static int copy_own(int dir_fd, const char *name, const char *into, mode_t mode,
     return 0;
 }
 
-static int take_dir(int dir_fd, const char *prefix, const char *into, struct error *err)
+static int
+take_dir(const struct objects_get *get, const char *prefix, const char *into, struct error *err)
 {
-    int fd = openat(dir_fd, prefix[0] != '\0' ? prefix : ".",
+    int fd = openat(get->dir_fd, prefix[0] != '\0' ? prefix : ".",
                     O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *entry;
@@ -379,7 +388,7 @@ static int take_dir(int dir_fd, const char *prefix, const char *into, struct err
             continue;
         }
         (void)snprintf(path, sizeof(path), "%s/%s", into, entry->d_name);
-        r = copy_own(dirfd(dir), entry->d_name, path, 0600, err);
+        r = copy_own(&(struct source){{dirfd(dir), entry->d_name}, get->uid}, path, 0600, err);
     }
     return r;
 }
@@ -396,7 +405,7 @@ static int take_image(const struct objects_get *get, const char *own, struct err
     (void)snprintf(path, sizeof(path), "%s/ram", own);
     if (access(image, F_OK) < 0) {
         (void)unlink(fresh);
-        r = copy_own(get->dir_fd, "ram", fresh, 0444, err);
+        r = copy_own(&(struct source){{get->dir_fd, "ram"}, get->uid}, fresh, 0444, err);
         if (r == 0 && rename(fresh, image) < 0) {
             r = error_set(err, errno, "the base image cannot be kept: %s", strerror(errno));
         }
@@ -425,10 +434,10 @@ int objects_work_take(struct objects_get *get)
     }
     r = take_image(get, own, &get->err);
     if (r == 0) {
-        r = take_dir(get->dir_fd, "", own, &get->err);
+        r = take_dir(get, "", own, &get->err);
     }
     if (r == 0 && fstatat(get->dir_fd, "sessions", &st, AT_SYMLINK_NOFOLLOW) == 0) {
-        r = take_dir(get->dir_fd, "sessions", sessions, &get->err);
+        r = take_dir(get, "sessions", sessions, &get->err);
     }
     if (r == 0) {
         r = dir_remove_tree(AT_FDCWD, get->dir);

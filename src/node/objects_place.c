@@ -23,40 +23,71 @@ bool objects_is_bucket(const struct objects *o)
     return o->dir[0] == '\0';
 }
 
-/* Of the directory, or of the file with the keys. -errno with err. */
-static int open_store(const struct objects *o, struct error *err)
+/* -errno with err. */
+static int open_keys(const char *path, struct error *err)
 {
-    const struct settings *s = &o->node->settings;
-    const char *path = objects_is_bucket(o) ? s->objects_keys_file : o->dir;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | (objects_is_bucket(o) ? O_NOFOLLOW : O_DIRECTORY));
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) < 0) {
-        int r = -errno;
-
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return error_set_code(
-            err, objects_is_bucket(o) ? ERROR_FAILED_PRECONDITION : ERROR_SERVICE_UNAVAILABLE,
-            objects_is_bucket(o) ? "object_store" : NULL, "cannot open %.150s: %s", path,
-            strerror(-r));
+        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
+                              "cannot open %.150s: %s", path, strerror(errno));
     }
-    if (objects_is_bucket(o) &&
-        (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & 077U) != 0)) {
-        (void)close(fd);
+    if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & 077U) != 0) {
         return error_set_code(
             err, ERROR_FAILED_PRECONDITION, "object_store",
             "%.150s has keys that others may read: its owner must be root and its "
             "mode 0600",
             path);
     }
-    if (!objects_is_bucket(o) && st.st_uid != o->uid && fchown(fd, o->uid, o->uid) < 0) {
-        (void)close(fd);
-        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
-                              "cannot give %.150s to user %u", path, o->uid);
+    return TAKE_FD(fd);
+}
+
+/* The one in data_dir, where nobody else can make anything. */
+static int open_local(const struct objects *o, struct error *err)
+{
+    _cleanup_close_ int fd = -1;
+    struct stat st;
+
+    if (mkdir(o->dir, 0700) == 0 || errno == EEXIST) {
+        fd = open(o->dir, O_RDONLY | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW);
     }
-    return fd;
+    if (fd < 0 || fstat(fd, &st) < 0 || (st.st_uid != o->uid && fchown(fd, o->uid, o->uid) < 0)) {
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "cannot open %.150s: %s",
+                              o->dir, strerror(errno));
+    }
+    return TAKE_FD(fd);
+}
+
+/* Neither made nor given away here: where a disk is not mounted there is another directory, or
+ * none, and that is nobody's store. */
+static int open_directory(const struct objects *o, struct error *err)
+{
+    _cleanup_close_ int fd = open(o->dir, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "cannot open %.150s: %s",
+                              o->dir, strerror(errno));
+    }
+    if (st.st_uid != o->uid) {
+        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
+                              "%.100s is not mounted, or not given to the store's process: chown "
+                              "%u:%u %.100s",
+                              o->dir, o->uid, o->uid, o->dir);
+    }
+    return TAKE_FD(fd);
+}
+
+/* Of the directory, or of the file with the keys. -errno with err. */
+static int open_store(const struct objects *o, struct error *err)
+{
+    const struct settings *s = &o->node->settings;
+
+    if (objects_is_bucket(o)) {
+        return open_keys(s->objects_keys_file, err);
+    }
+    return strcmp(s->objects_store, "local") == 0 ? open_local(o, err) : open_directory(o, err);
 }
 
 static int add_place(const struct objects *o, json_t *request)

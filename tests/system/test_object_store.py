@@ -5,7 +5,7 @@ import os
 import pytest
 
 from harness.objects import NOBODY, Worker
-from harness.s3 import S3
+from harness.s3 import PAGE, S3
 
 OWNER, OTHER = "sb" + "0" * 18, "sb" + "1" * 18
 
@@ -147,3 +147,15 @@ def test_damage(s3, worker, files, tmp_path):
     count = len(s3.objects)
     answer = worker.run("sweep", keep_seconds=0)
     assert not answer["ok"] and "damaged" in answer["message"] and len(s3.objects) == count
+
+
+def test_a_list_without_an_end(s3, worker, files):
+    assert put(worker, files)["ok"]
+    (key,) = (key for key in s3.objects if "/manifests/" in key)
+    for i in range(PAGE + 1):
+        s3.put(f"{key}{i}", b"")
+    count = len(s3.objects)
+    s3.is_stuck = True
+    answer = worker.run("sweep", keep_seconds=0)
+    assert not answer["ok"] and "no end" in answer["message"] and len(s3.objects) == count
+    s3.is_stuck = False

@@ -1,5 +1,6 @@
 """Snapshots in the object store: what is stored, and a node that has lost its data."""
 
+import os
 import pathlib
 import shutil
 
@@ -36,7 +37,11 @@ def away():
     made.settings["objects.store"] = made.store.path
     made.settings["objects.garbage_seconds"] = 1
     made.prepare()
-    made.up()
+    made.store.path.mkdir(mode=0o700)
+    made.up()  # it does not wait for the store
+    report = poll.until(lambda: made.node_report()["objects"]["problem"], 60, "the store is somebody else's", every=0.1)
+    assert f"chown {made.uid_first}:{made.uid_first} {made.store.path}" in report
+    os.chown(made.store.path, made.uid_first, made.uid_first)
     yield made
     made.remove()
 

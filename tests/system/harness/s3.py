@@ -126,6 +126,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def list(self, query):
         server = self.server.s3
         prefix, after = query["prefix"][0], query.get("continuation-token", [""])[0]
+        if server.is_stuck:
+            after = ""
         keys = [key for key in sorted(server.objects) if key.startswith(prefix) and f"{key}+/=" > after]
         shown = keys[:PAGE]
         text = "".join(f"<Contents><Key>{saxutils.escape(key)}</Key><LastModified>{server.objects[key][1]}</LastModified>"
@@ -144,6 +146,7 @@ class S3:
     def __init__(self):
         self.objects, self.uploads, self.requests, self.faults = {}, {}, [], []
         self.lock = threading.Lock()
+        self.is_stuck = False  # answers each page with the first one
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.s3 = self
         self.endpoint = f"http://127.0.0.1:{self.http.server_address[1]}"
