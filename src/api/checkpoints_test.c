@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "api/store_operation.h"
 #include "api/test_rig.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -378,6 +379,42 @@ static void test_store_and_node_are_compared(void **state)
     await_status(rig, gone, 404);
 }
 
+/* space-api was killed before it told the node. */
+static void test_templates_that_were_given_up_are_removed(void **state)
+{
+    static const char *const ends[][3] = {
+        {"op00000000000000000a", "tm00000000000000000a", "{\"code\":\"deadline_exceeded\"}"},
+        {"op00000000000000000b", "tm00000000000000000b", "{\"code\":\"internal\"}"},
+        {"op00000000000000000c", "tm00000000000000000c", NULL},
+    };
+    struct rig *rig = *state;
+    _cleanup_buf_ struct buf log = buf_make(0);
+    struct store *store = NULL;
+    struct error err = {0};
+    char path[160];
+
+    (void)rig_stop_api(rig, SIGKILL);
+    (void)snprintf(path, sizeof(path), "%s/store/space.db", rig->dir);
+    assert_int_equal(store_open(path, &store, &err), 0);
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        struct operation o = {
+            .kind = "template", .state = OPERATION_RUNNING, .created_at = clock_real_ms()};
+
+        (void)snprintf(o.id, sizeof(o.id), "%.20s", ends[i][0]);
+        (void)snprintf(o.template_made, sizeof(o.template_made), "tools@%s", ends[i][1]);
+        assert_int_equal(store_operation_insert(store, &o, &err), 0);
+        assert_int_equal(store_operation_finish(store, o.id, ends[i][2], clock_real_ms(), &err), 1);
+    }
+    store_close(store);
+    rig_start_api(rig);
+    await_node(rig, "POST /n1/templates/remove", "");
+    rig_wait_ready(rig);
+    rig_expect(rig, 200, "GET", "/v1/operations", NULL);
+    (void)snprintf(path, sizeof(path), "%s/node.log", rig->dir);
+    assert_int_equal(file_read(AT_FDCWD, path, 1U << 24, &log), 0);
+    assert_null(strstr(strstr(buf_str(&log), "/n1/templates/remove") + 1, "/n1/templates/remove"));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +427,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_a_delete_ends_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_one_in_use_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_store_and_node_are_compared, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_templates_that_were_given_up_are_removed, set_up,
+                                        tear_down),
     };
     int r = rig_main(argc, argv);
 

@@ -704,6 +704,9 @@ int lifecycle_load(struct api *api, struct error *err)
     if (r == 0) {
         r = lifecycle_load_drops(api, err);
     }
+    if (r == 0) {
+        r = lifecycle_load_unmakes(api, err);
+    }
     return r == -ENOMEM ? error_set(err, ENOMEM, "no memory") : r;
 }
 

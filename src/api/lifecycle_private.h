@@ -143,6 +143,8 @@ void job_give_up_template(struct job *job);
 /* Free it; NULL without memory. */
 char *job_template_body(const struct job *job);
 int lifecycle_load_template(struct api *api, const struct operation *o) _must_check_;
+/* Those that were given up: whether the node made them all the same is not known. */
+int lifecycle_load_unmakes(struct api *api, struct error *err) _must_check_;
 
 #define JOB_CREATE_TIMEOUT_MS 600000
 #define JOB_CHANGE_TIMEOUT_MS 300000

@@ -48,18 +48,27 @@ static void fail(struct job *job, const json_t *envelope, const struct error *wh
     job_end(job);
 }
 
+/* The node may make it all the same, when nobody has heard its answer. */
+static int unmake(struct api *api, const char *name, const char *version)
+{
+    struct job *drop = job_new(api, JOB_UNMAKE, version, "");
+
+    if (drop == NULL) {
+        return -ENOMEM;
+    }
+    (void)snprintf(drop->template_name, sizeof(drop->template_name), "%s", name);
+    return 0;
+}
+
 void job_give_up_template(struct job *job)
 {
-    struct api *api = job->api;
-    struct job *drop;
     struct error late;
 
     (void)error_set_code(&late, ERROR_DEADLINE_EXCEEDED, NULL,
                          "the template was not made within %d s", JOB_CHANGE_TIMEOUT_MS / 1000);
-    /* The node may make it all the same, when nobody has heard its answer. */
-    drop = job_new(api, JOB_UNMAKE, job->sandbox_id, "");
-    if (drop != NULL) {
-        memcpy(drop->template_name, job->template_name, sizeof(drop->template_name));
+    if (job_find_last(job->api, job->sandbox_id) == job &&
+        unmake(job->api, job->template_name, job->sandbox_id) < 0) {
+        log_warning("template_left", "template=%s version=%s", job->template_name, job->sandbox_id);
     }
     fail(job, NULL, &late);
 }
@@ -136,22 +145,57 @@ int lifecycle_make_template(struct api *api, const struct template_order *order,
     return 0;
 }
 
-int lifecycle_load_template(struct api *api, const struct operation *o)
+/* `template_made` of an operation: NULL, or the version; *ret_name is what it is one of. */
+static const char *read_made(const struct operation *o, char ret_name[SANDBOX_NAME_SIZE])
 {
     const char *at = strchr(o->template_made, '@');
-    struct job *job;
 
     if (at == NULL || !id_is_valid(at + 1, "tm")) {
         log_error("template", "operation=%s problem=\"its order cannot be read\"", o->id);
+        return NULL;
+    }
+    (void)snprintf(ret_name, SANDBOX_NAME_SIZE, "%.*s", (int)(at - o->template_made),
+                   o->template_made);
+    return at + 1;
+}
+
+int lifecycle_load_template(struct api *api, const struct operation *o)
+{
+    char name[SANDBOX_NAME_SIZE];
+    const char *version = read_made(o, name);
+    struct job *job;
+
+    if (version == NULL) {
         return 0;
     }
-    job = job_new(api, JOB_TEMPLATE, at + 1, o->id);
+    job = job_new(api, JOB_TEMPLATE, version, o->id);
     if (job == NULL) {
         return -ENOMEM;
     }
     job->is_begun = true;
-    (void)snprintf(job->template_name, sizeof(job->template_name), "%.*s",
-                   (int)(at - o->template_made), o->template_made);
+    memcpy(job->template_name, name, sizeof(job->template_name));
     memcpy(job->checkpoint_id, o->checkpoint_id, sizeof(job->checkpoint_id));
     return 0;
+}
+
+static int load_unmake(void *arg, const struct operation *o)
+{
+    _cleanup_json_ json_t *error = o->error != NULL ? json_loads(o->error, 0, NULL) : NULL;
+    const char *code = json_string_value(json_object_get(error, "code"));
+    char name[SANDBOX_NAME_SIZE];
+    const char *version;
+
+    if (code == NULL || strcmp(code, error_code_name(ERROR_DEADLINE_EXCEEDED)) != 0) {
+        return 0;
+    }
+    version = read_made(o, name);
+    return version != NULL ? unmake(arg, name, version) : 0;
+}
+
+int lifecycle_load_unmakes(struct api *api, struct error *err)
+{
+    const struct operation_filter given_up = {
+        .kind = "template", .states = 1U << OPERATION_FAILED, .limit = INT64_MAX};
+
+    return store_operation_list(api->store, &given_up, load_unmake, api, err);
 }
