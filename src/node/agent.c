@@ -185,6 +185,11 @@ bool agent_is_hushed(const struct agent *agent)
            (agent->state == AGENT_STATE_READY && agent->hushed);
 }
 
+bool agent_is_stalled(const struct agent *agent)
+{
+    return agent->state == AGENT_STATE_READY && agent->hushed && agent->quiet_since_ms == 0;
+}
+
 struct buf *agent_out_or_held(struct agent *agent)
 {
     if (agent_is_open(agent)) {
@@ -324,7 +329,8 @@ static void on_deadline_timer(void *arg)
     agent->next_deadline_ms = 0;
     agent_enter(agent);
     if (agent->state != AGENT_STATE_CLOSED) {
-        agent_give_up_silences(agent, now);
+        agent_give_up_requests(agent, now);
+        agent_give_up_starts(agent, now);
     }
     if (!agent_leave(agent) || agent->state == AGENT_STATE_FAILED ||
         agent->state == AGENT_STATE_CLOSED) {

@@ -73,7 +73,8 @@ bool agent_is_ready(const struct agent *agent);
 /* Valid after agent_begin's done: what the last WELCOME said. */
 const struct agent_welcome *agent_last_welcome(const struct agent *agent);
 
-/* ---- requests: each is failed with AGENT_FAILURE_TIMEOUT after deadline_ms ---- */
+/* ---- requests: each is failed with AGENT_FAILURE_TIMEOUT after deadline_ms, and alone with
+ * ETIMEDOUT if it waits behind a SILENCE that was given up ---- */
 
 /* Queues IDENTITY; identity->id is filled in here, spans are copied. ret_done hears the bits of
  * IDENTITY_OK; result is 0 only when all of them were done, else the first failure's errno. */

@@ -335,6 +335,33 @@ void agent_shift_channels(struct agent *agent, int64_t by_ms)
     }
 }
 
+static struct agent_channel *find_given_up(const struct agent *agent, int64_t now_ms)
+{
+    for (size_t i = 0; i < agent->channel_count; i++) {
+        struct agent_channel *channel = agent->channels[i];
+
+        if (channel->phase == AGENT_CHANNEL_STARTING && !channel->start_sent &&
+            channel->start_deadline_ms != 0 && channel->start_deadline_ms <= now_ms) {
+            return channel;
+        }
+    }
+    return NULL;
+}
+
+void agent_give_up_starts(struct agent *agent, int64_t now_ms)
+{
+    const struct agent_start_failed failure = {ETIMEDOUT, AGENT_WHAT_RESOURCES};
+    struct agent_channel *channel;
+
+    while (agent_is_stalled(agent) && (channel = find_given_up(agent, now_ms)) != NULL) {
+        const struct agent_channel_ops *ops = channel->ops;
+        void *arg = channel->arg;
+
+        agent_channel_remove(channel);
+        ops->on_start_failed(arg, &failure);
+    }
+}
+
 int64_t agent_check_channels(struct agent *agent, int64_t now_ms)
 {
     int64_t next = 0;

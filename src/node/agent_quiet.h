@@ -18,8 +18,13 @@ void agent_end_hush(struct agent *agent);
 /* Nobody expects answers from now on; and the end of that. */
 void agent_begin_quiet(struct agent *agent);
 void agent_end_quiet(struct agent *agent);
-/* SILENCEs whose time is over. Their callers may free the agent: to be called in agent_enter. */
-void agent_give_up_silences(struct agent *agent, int64_t now_ms);
+/* Whether the guest has yet to read a SILENCE that was given up, and the WAKE behind it: what waits
+ * for that was never sent, and is no reason to end it. */
+bool agent_is_stalled(const struct agent *agent);
+/* SILENCEs whose time is over, and what waits for a stalled guest. Their callers may free the
+ * agent: to be called in agent_enter. */
+void agent_give_up_requests(struct agent *agent, int64_t now_ms);
+void agent_give_up_starts(struct agent *agent, int64_t now_ms);
 /* Moves the deadlines of what has not been sent. */
 void agent_shift_requests(struct agent *agent, int64_t by_ms);
 void agent_shift_channels(struct agent *agent, int64_t by_ms);

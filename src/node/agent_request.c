@@ -438,7 +438,7 @@ void agent_shift_requests(struct agent *agent, int64_t by_ms)
     }
 }
 
-static struct agent_request *find_late_silence(struct agent *agent, int64_t now_ms)
+static struct agent_request *find_given_up(struct agent *agent, int64_t now_ms)
 {
     struct list *it;
     struct list *following;
@@ -447,7 +447,8 @@ static struct agent_request *find_late_silence(struct agent *agent, int64_t now_
     {
         struct agent_request *request = list_entry(it, struct agent_request, link);
 
-        if (request->type == AGENT_SILENCE && request->deadline_ms <= now_ms) {
+        if (request->deadline_ms != 0 && request->deadline_ms <= now_ms &&
+            (request->type == AGENT_SILENCE || (!request->sent && agent_is_stalled(agent)))) {
             return request;
         }
     }
@@ -456,11 +457,11 @@ static struct agent_request *find_late_silence(struct agent *agent, int64_t now_
 
 /* The guest is busy, which is no reason to end it. It falls silent when it reads SILENCE, and finds
  * a WAKE behind that, for which nobody waits: commands do, and have deadlines of their own. */
-static void give_up_silence(struct agent *agent, struct agent_request *silence)
+static void give_up(struct agent *agent, struct agent_request *late)
 {
     struct agent_request *wake;
 
-    if (silence->sent) {
+    if (late->sent) {
         wake = make_request(agent, AGENT_WAKE, 0);
         if (wake == NULL) {
             return;
@@ -468,16 +469,15 @@ static void give_up_silence(struct agent *agent, struct agent_request *silence)
         agent_end_quiet(agent);
         put_wake(agent, wake);
     }
-    finish(silence, ETIMEDOUT, NULL);
+    finish(late, ETIMEDOUT, NULL);
 }
 
-void agent_give_up_silences(struct agent *agent, int64_t now_ms)
+void agent_give_up_requests(struct agent *agent, int64_t now_ms)
 {
-    struct agent_request *silence;
+    struct agent_request *late;
 
-    while (agent->state != AGENT_STATE_FAILED &&
-           (silence = find_late_silence(agent, now_ms)) != NULL) {
-        give_up_silence(agent, silence);
+    while (agent->state != AGENT_STATE_FAILED && (late = find_given_up(agent, now_ms)) != NULL) {
+        give_up(agent, late);
     }
 }
 

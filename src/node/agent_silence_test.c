@@ -228,6 +228,38 @@ static void test_a_busy_guest_is_woken_behind_its_silence(void **state)
     check_late_silence("busy", 3);
 }
 
+/* It reads nothing at all: what it was never sent fails alone, when its time is over. */
+static void test_what_waits_for_a_busy_guest_fails_alone(void **state)
+{
+    struct bench *b = bench_new("fake-agent", "good");
+
+    (void)state;
+    bench_queue_all(b, "true", false);
+    bench_run(b);
+    assert_true(b->exited);
+    agent_channel_close(b->channel);
+    assert_int_equal(kill(b->pid, SIGSTOP), 0);
+    b->agent->start_wait_ms = SHORT_MS / 4;
+    agent_silence(b->agent, AGENT_SILENCE_FREEZE, 1, bench_on_result, b);
+    bench_queue_start(b, "true");
+    b->identity_result = -1;
+    agent_channel_signal(b->channel, SIGKILL, AGENT_SCOPE_GROUP, on_signalled, b);
+    bench_run(b);
+    assert_int_equal(b->start_errnum, ETIMEDOUT);
+    b->start_errnum = -1;
+    bench_run(b); /* until the START is given up */
+    assert_false(b->failed);
+    assert_int_equal(b->start_errnum, ETIMEDOUT);
+    assert_null(b->channel);
+    assert_int_equal(b->identity_result, ETIMEDOUT);
+    assert_int_equal(kill(b->pid, SIGCONT), 0);
+    agent_ping(b->agent, LIMIT_MS, bench_on_result, b);
+    bench_run(b);
+    assert_false(b->failed);
+    assert_int_equal(b->start_errnum, 0);
+    bench_free(b);
+}
+
 static void test_agent_without_the_time(void **state)
 {
     struct bench *b = bench_new("fake-agent", "good");
@@ -262,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_held_commands_wait_for_wake),
         cmocka_unit_test(test_nothing_overtakes_a_queued_silence),
         cmocka_unit_test(test_a_busy_guest_is_woken_behind_its_silence),
+        cmocka_unit_test(test_what_waits_for_a_busy_guest_fails_alone),
         cmocka_unit_test(test_agent_without_the_time),
         cmocka_unit_test(test_a_held_conversation_takes_nothing),
     };

@@ -149,6 +149,7 @@ static void on_start_failed(void *arg, const struct agent_start_failed *failure)
 
     p->channel = NULL;
     why = why != NULL ? why : "unknown error";
+    why = failure->errnum == ETIMEDOUT ? "the guest is too busy" : why;
     switch ((enum agent_start_what)failure->what) {
     case AGENT_WHAT_CWD:
         (void)error_set_code(&p->start_error, ERROR_INVALID_REQUEST, "cwd",
