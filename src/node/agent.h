@@ -73,8 +73,7 @@ bool agent_is_ready(const struct agent *agent);
 /* Valid after agent_begin's done: what the last WELCOME said. */
 const struct agent_welcome *agent_last_welcome(const struct agent *agent);
 
-/* ---- requests: each is failed with AGENT_FAILURE_TIMEOUT after deadline_ms, and alone with
- * ETIMEDOUT if it waits behind a SILENCE that was given up ---- */
+/* ---- requests: each is failed with AGENT_FAILURE_TIMEOUT after deadline_ms ---- */
 
 /* Queues IDENTITY; identity->id is filled in here, spans are copied. ret_done hears the bits of
  * IDENTITY_OK; result is 0 only when all of them were done, else the first failure's errno. */
@@ -96,7 +95,7 @@ void agent_rehearse(struct agent *agent,
 void agent_reset(struct agent *agent, int64_t deadline_ms, agent_done_fn done, void *arg);
 /* SILENCE with AGENT_SILENCE_* flags. From its answer on nothing is written until agent_begin or
  * agent_wake, and until then no deadline passes but that of the WAKE. ETIMEDOUT: it was too busy,
- * runs on, and will read a WAKE behind it. */
+ * runs on, and will read a WAKE behind it; what waits for that may be told ETIMEDOUT too. */
 void agent_silence(
     struct agent *agent, uint8_t flags, int64_t deadline_ms, agent_done_fn done, void *arg);
 void agent_expect_wake(struct agent *agent); /* before agent_begin: what is queued waits for it */

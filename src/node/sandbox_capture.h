@@ -16,7 +16,9 @@ struct sandbox_capture {
     struct sandbox *sb;
     struct node *node;
     struct list turn; /* capture_gate.h */
+    struct loop_timer *patience;
     bool is_urgent;
+    bool is_silent;
     bool has_place;
     void (*go)(struct sandbox *sb);
     enum sandbox_state state;      /* of the sandbox meanwhile */
@@ -59,6 +61,10 @@ void sandbox_submit(struct sandbox *sb,
                     void (*work)(void *arg),
                     void (*done)(void *arg),
                     void *arg);
+
+/* ---- capture_sync.c ---- */
+/* On a worker: output and disk onto stable storage. 0 or -errno. */
+int sandbox_capture_sync(const struct sandbox_capture *c) _must_check_;
 
 /* ---- sandbox_drop.c ---- */
 /* On a worker: removes a snapshot that the journal in place does not need. The one on the disk may

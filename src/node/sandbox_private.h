@@ -64,6 +64,7 @@ struct sandbox {
     bool snapshot_stays; /* it could not be removed: its wake may not be on stable storage */
     unsigned int jobs;   /* workers are at work in its directory */
     void (*when_idle)(struct sandbox *sb); /* once, when there are none and it is not settling */
+    bool was_loud;                         /* its guest did not fall silent for the last capture */
     struct sandbox_capture *capture;       /* while it is suspending */
     struct sandbox_resume *resume;         /* while it wakes from there */
     struct sandbox_restore *restore;       /* while a checkpoint is put into its directory */

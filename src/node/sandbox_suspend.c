@@ -455,40 +455,6 @@ static void on_stopped(void *arg, struct vm *vm)
 
 /* ---- before the stop ---- */
 
-/* Output that was acknowledged to the guest is nowhere else: it must outlive what the snapshot
- * outlives. */
-static int sync_sessions(const char *path)
-{
-    _cleanup_closedir_ DIR *dir = opendir(path);
-    const struct dirent *entry;
-
-    if (dir == NULL) {
-        return errno == ENOENT ? 0 : -errno;
-    }
-    while ((entry = readdir(dir)) != NULL) {
-        _cleanup_close_ int fd = -1;
-
-        if (entry->d_name[0] == '.') {
-            continue;
-        }
-        fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0 && errno == ENOENT) {
-            continue; /* removed meanwhile */
-        }
-        if (fd < 0 || fsync(fd) < 0) {
-            return -errno;
-        }
-    }
-    return fsync(dirfd(dir)) < 0 ? -errno : 0;
-}
-
-static int sync_disk(const char *path)
-{
-    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
-
-    return fd < 0 || fdatasync(fd) < 0 ? -errno : 0;
-}
-
 /* What a wake has not removed yet. */
 static int clear_earlier(struct sandbox_capture *c)
 {
@@ -514,11 +480,8 @@ static void make_stage(struct sandbox_capture *c)
 static void work_ready(void *arg)
 {
     struct sandbox_capture *c = arg;
-    int r = sync_sessions(c->sessions_path);
+    int r = sandbox_capture_sync(c);
 
-    if (r == 0) {
-        r = sync_disk(c->disk_path);
-    }
     if (r < 0) {
         c->result =
             error_set_code(&c->err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL, NULL,
@@ -557,16 +520,39 @@ static void done_ready(void *arg)
     sandbox_end_job(sb);
 }
 
-static void on_silent(void *arg, int result)
+/* The guest is silent, and there is a place. */
+static void write_down(struct sandbox *sb)
 {
-    struct sandbox *sb = arg;
     struct node *node = sb->node;
     struct error err = {0};
     int r;
 
+    if (!is_capturing(sb)) {
+        return;
+    }
+    r = node->hooks.on_silent != NULL ? node->hooks.on_silent(node->hooks_ctx, sb) : 0;
+    if (r < 0) {
+        (void)error_set_code(&err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL, NULL,
+                             "the output of its processes cannot be kept: %s", strerror(-r));
+        undo(sb, &err);
+        return;
+    }
+    if (sb->capture->checkpoint != NULL && !sb->capture->disk_only) {
+        (void)reach_vmm(sb->capture); /* or later, when it matters */
+    }
+    sb->capture->busy = true;
+    sandbox_submit(sb, work_ready, done_ready, sb->capture);
+}
+
+static void on_silent(void *arg, int result)
+{
+    struct sandbox *sb = arg;
+    struct error err = {0};
+
     if (result < 0 || !is_capturing(sb)) {
         return; /* the VM's end tells, or the deletion goes on */
     }
+    sb->was_loud = result > 0;
     if (result > 0) {
         sandbox_fail_silence(&err, result);
         if (sb->capture->checkpoint != NULL) {
@@ -583,18 +569,7 @@ static void on_silent(void *arg, int result)
         on_undone(sb, 0);
         return;
     }
-    r = node->hooks.on_silent != NULL ? node->hooks.on_silent(node->hooks_ctx, sb) : 0;
-    if (r < 0) {
-        (void)error_set_code(&err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL, NULL,
-                             "the output of its processes cannot be kept: %s", strerror(-r));
-        undo(sb, &err);
-        return;
-    }
-    if (sb->capture->checkpoint != NULL && !sb->capture->disk_only) {
-        (void)reach_vmm(sb->capture); /* or later, when it matters */
-    }
-    sb->capture->busy = true;
-    sandbox_submit(sb, work_ready, done_ready, sb->capture);
+    capture_gate_answered(sb->capture, write_down);
 }
 
 /* Its processes stand still from some moment of this on. */
@@ -639,12 +614,10 @@ struct sandbox_capture *sandbox_capture_new(struct sandbox *sb)
     const struct node_parts *parts = sb->node->parts;
     struct sandbox_capture *c = calloc(1, sizeof(*c));
 
-    if (c == NULL) {
+    if (c == NULL || capture_gate_init(c, sb) < 0) {
+        free(c);
         return NULL;
     }
-    c->sb = sb;
-    c->node = sb->node;
-    list_init(&c->turn);
     c->is_urgent = true;
     c->state = SANDBOX_STATE_SUSPENDING;
     sandbox_suspended_path(sb, c->dir, sizeof(c->dir));
@@ -673,6 +646,7 @@ static void go(struct sandbox *sb)
         return;
     }
     sb->capture->begun_ms = clock_monotonic_ms();
+    capture_gate_ask(sb->capture);
     if (sb->capture->was_paused) {
         sandbox_continue(sb, on_continued);
     } else {
