@@ -86,7 +86,7 @@ static int on_identity(struct agent *a, const struct agent_frame *f)
     identity_apply(&a->identity, &m, &answer);
     if (a->identity.confirmed) {
         if (!again) {
-            identity_tell(&a->identity, &a->spawner);
+            identity_tell(&a->identity);
         }
         agent_thaw(a);
     }

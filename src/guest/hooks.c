@@ -10,12 +10,16 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <linux/openat2.h>
+
 #include "base/clock.h"
+#include "base/fd.h"
 #include "guest/cgroup.h"
 #include "guest/console.h"
 #include "guest/spawn.h"
 
-#define HOOKS_GROUP   CGROUP_ROOT "/space-hooks"
+#define GROUP_NAME    "space-hooks"
+#define HOOKS_GROUP   CGROUP_ROOT "/" GROUP_NAME
 #define KILL_LIMIT_MS 500
 #define PATH_BYTES    320U
 
@@ -40,12 +44,31 @@ static bool wait_for(int pid_fd, int64_t until_ms)
     }
 }
 
+/* Refuses to enter another mount, whose filesystem may be a process that never answers. */
+static int open_on_mount(int dirfd, const char *path, uint64_t flags)
+{
+    struct open_how how = {
+        .flags = flags | O_CLOEXEC,
+        .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS,
+    };
+
+    return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+}
+
+/* The guest's root may have mounted something over the file. */
+static int kill_group(const struct cgroup *group)
+{
+    _cleanup_close_ int fd = open_on_mount(group->fd, "cgroup.kill", O_WRONLY);
+
+    return fd < 0 ? -errno : fd_write_all(fd, span_of_str("1"));
+}
+
 /* The program, and what it started: by the group, or without one by its session's first group. */
 static void kill_all(const struct cgroup *group, pid_t pid)
 {
-    if (group->fd < 0 || cgroup_kill(group) < 0) {
-        (void)kill(-pid, SIGKILL);
-    }
+    (void)kill_group(group);
+    (void)kill(-pid, SIGKILL);
+    (void)kill(pid, SIGKILL); /* it may have no session yet */
 }
 
 /* Waits for a program that was started; its wait status, or -1 when it had to be killed. What does
@@ -85,7 +108,6 @@ bool hooks_run_program(const struct hooks *h, const char *const *argv)
         return false;
     }
     if (h->use_group) {
-        (void)mkdir(HOOKS_GROUP, 0755);
         group.fd = open(HOOKS_GROUP, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         plan.cgroup_fd = group.fd;
     }
@@ -125,12 +147,12 @@ static bool run_entry(const struct hooks *h, const char *directory, const char *
     return hooks_run_program(h, argv);
 }
 
-static int has_no_dot(const struct dirent *entry)
+int hooks_is_name(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
 }
 
-int hooks_run(const struct hooks *h, const char *directory, bool run)
+int hooks_run(const struct hooks *h, const char *directory)
 {
     struct dirent **names = NULL;
     struct stat st;
@@ -144,13 +166,83 @@ int hooks_run(const struct hooks *h, const char *directory, bool run)
         console_say("%s: not used: no directory that is root's alone", directory);
         return 0;
     }
-    n = scandir(directory, &names, has_no_dot, alphasort);
+    n = scandir(directory, &names, hooks_is_name, alphasort);
     for (int i = 0; i < n; i++) {
-        if (run && run_entry(h, directory, names[i]->d_name)) {
+        if (run_entry(h, directory, names[i]->d_name)) {
             good++;
         }
         free(names[i]);
     }
     free(names);
     return good;
+}
+
+static bool is_absent(void)
+{
+    return errno == ENOENT || errno == ENOTDIR;
+}
+
+bool hooks_may_exist(const char *path)
+{
+    _cleanup_close_ int fd = open_on_mount(AT_FDCWD, path, O_PATH);
+
+    return fd >= 0 || !is_absent();
+}
+
+bool hooks_may_hold(const char *directory, int (*is_wanted)(const struct dirent *))
+{
+    int fd = open_on_mount(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY);
+    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+
+    if (fd < 0) {
+        return !is_absent();
+    }
+    if (dir == NULL) {
+        (void)close(fd);
+        return true;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        if (is_wanted(entry)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A group that is there may be frozen, or hold what a guest's root put in it. */
+int hooks_make_group(int root_fd)
+{
+    struct cgroup old = {0, open_on_mount(root_fd, GROUP_NAME, O_RDONLY | O_DIRECTORY)};
+    int fd;
+
+    (void)kill_group(&old);
+    cgroup_close(&old);
+    (void)unlinkat(root_fd, GROUP_NAME, AT_REMOVEDIR);
+    if (mkdirat(root_fd, GROUP_NAME, 0755) < 0) {
+        return -errno;
+    }
+    fd = open_on_mount(root_fd, GROUP_NAME, O_RDONLY | O_DIRECTORY);
+    return fd < 0 ? -errno : fd;
+}
+
+int hooks_apart(spawn_work work, void *arg, int group_fd, int64_t until_ms)
+{
+    const struct spawn_plan plan = {
+        .cwd = "/",
+        .stdio = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO},
+        .cgroup_fd = -1,
+    };
+    const struct cgroup group = {0, group_fd};
+    pid_t pid;
+    int r = spawn_copy(&plan, work, arg, &pid);
+
+    if (r == 0) {
+        r = finish(&group, pid, until_ms);
+        if (r < 0) {
+            return -ETIMEDOUT;
+        }
+        return WIFEXITED(r) ? WEXITSTATUS(r) : -EIO;
+    }
+    return r;
 }

@@ -2,12 +2,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <linux/fuse.h>
 
 #include <cmocka.h>
 
@@ -78,9 +83,7 @@ static void test_in_the_order_of_names(void **state)
     put(p, "20-b", 0755, "echo b >>.log");
     put(p, "10-a.sh", 0700, "echo a >>.log; exit 3");
     put(p, "30-c", 0755, "echo c >>.log");
-    assert_int_equal(hooks_run(&p->hooks, p->path, false), 0);
-    assert_false(is_there(p, ".log"));
-    assert_int_equal(hooks_run(&p->hooks, p->path, true), 2); /* one failed, and the rest went on */
+    assert_int_equal(hooks_run(&p->hooks, p->path), 2); /* one failed, and the rest went on */
     assert_content(p, ".log", "a\nb\nc\n");
 }
 
@@ -95,10 +98,10 @@ static void test_what_others_can_write_is_not_run(void **state)
     assert_int_equal(symlinkat(".hidden", p->fd, "40-link"), 0);
     assert_int_equal(mkdirat(p->fd, "50-directory", 0755), 0);
     put(p, "60-good", 0755, "echo good >>.log");
-    assert_int_equal(hooks_run(&p->hooks, p->path, true), 1);
+    assert_int_equal(hooks_run(&p->hooks, p->path), 1);
     assert_content(p, ".log", "good\n");
     assert_int_equal(chmod(p->path, 0777), 0);
-    assert_int_equal(hooks_run(&p->hooks, p->path, true), 0);
+    assert_int_equal(hooks_run(&p->hooks, p->path), 0);
     assert_content(p, ".log", "good\n");
 }
 
@@ -106,8 +109,8 @@ static void test_no_directory_is_no_matter(void **state)
 {
     struct place *p = *state;
 
-    assert_int_equal(hooks_run(&p->hooks, "/nonexistent/identity.d", true), 0);
-    assert_int_equal(hooks_run(&p->hooks, p->path, true), 0);
+    assert_int_equal(hooks_run(&p->hooks, "/nonexistent/identity.d"), 0);
+    assert_int_equal(hooks_run(&p->hooks, p->path), 0);
 }
 
 /* With what it started; the next one has its turn. */
@@ -122,7 +125,7 @@ static void test_one_that_hangs_is_killed(void **state)
     put(p, "10-hangs", 0755, "sleep 600 & echo $! >.pid; wait");
     put(p, "20-goes-on", 0755, "echo on >.log");
     p->hooks.limit_ms = 1500;
-    assert_int_equal(hooks_run(&p->hooks, p->path, true), 1);
+    assert_int_equal(hooks_run(&p->hooks, p->path), 1);
     assert_true(clock_monotonic_ms() - before_ms >= 1500);
     assert_content(p, ".log", "on\n");
     assert_int_equal(file_read(p->fd, ".pid", 32, &text), 0);
@@ -151,7 +154,7 @@ static void test_all_together_have_a_limit(void **state)
     put(p, "10-hangs", 0755, "exec sleep 600");
     put(p, "20-too-late", 0755, "echo late >.log");
     p->hooks.end_ms = before_ms + 300;
-    assert_int_equal(hooks_run(&p->hooks, p->path, true), 0);
+    assert_int_equal(hooks_run(&p->hooks, p->path), 0);
     assert_true(clock_monotonic_ms() - before_ms < 10000);
     assert_false(is_there(p, ".log"));
 }
@@ -162,15 +165,133 @@ static void test_host_keys_are_removed_and_nothing_else(void **state)
 
     put(p, "ssh_config", 0644, "");
     assert_false(host_keys_exist(p->path));
-    assert_int_equal(host_keys_remove(p->path), 0);
+    assert_int_equal(host_keys_remove(p->path, 10000), 0);
     put(p, "ssh_host_rsa_key", 0600, "");
     put(p, "ssh_host_rsa_key.pub", 0644, "");
     assert_int_equal(mkdirat(p->fd, "ssh_host_old", 0755), 0);
     assert_true(host_keys_exist(p->path));
-    assert_int_equal(host_keys_remove(p->path), 3);
+    assert_int_equal(host_keys_remove(p->path, 10000), 1);
     assert_false(host_keys_exist(p->path));
     assert_true(is_there(p, "ssh_config"));
-    assert_int_equal(host_keys_remove("/nonexistent/ssh"), 0);
+    assert_int_equal(host_keys_remove("/nonexistent/ssh", 10000), 0);
+}
+
+static int work_main(void *arg, const struct spawn_failure *failure)
+{
+    int wanted = *(const int *)arg;
+
+    assert_int_equal(failure->errnum, 0);
+    if (wanted < 0) {
+        (void)raise(-wanted);
+    }
+    return wanted;
+}
+
+static void test_apart_ends_or_is_ended(void **state)
+{
+    int64_t now_ms = clock_monotonic_ms();
+    int works[] = {7, -SIGTERM, -SIGSTOP};
+
+    (void)state;
+    assert_int_equal(hooks_apart(work_main, &works[0], -1, now_ms + 20000), 7);
+    assert_int_equal(hooks_apart(work_main, &works[1], -1, now_ms + 20000), -EIO);
+    assert_int_equal(hooks_apart(work_main, &works[2], -1, now_ms), -ETIMEDOUT);
+    assert_true(clock_monotonic_ms() - now_ms < 20000);
+}
+
+static void test_what_may_be_there(void **state)
+{
+    struct place *p = *state;
+
+    put(p, ".hidden", 0755, "");
+    assert_false(hooks_may_exist("/nonexistent"));
+    assert_false(hooks_may_hold("/nonexistent", hooks_is_name));
+    assert_true(hooks_may_exist("/proc/self")); /* another mount: not asked */
+    assert_true(hooks_may_hold("/proc/self", hooks_is_name));
+    assert_true(hooks_may_exist(p->path));
+    put(p, "10-a", 0755, "");
+    assert_true(hooks_may_hold(p->path, hooks_is_name));
+}
+
+/* Never that of before, unless nothing can be frozen in it. */
+static void test_a_group_is_made_anew(void **state)
+{
+    struct place *p = *state;
+    int fd;
+
+    assert_int_equal(mkdirat(p->fd, "space-hooks", 0700), 0);
+    fd = hooks_make_group(p->fd);
+    assert_true(fd >= 0);
+    assert_int_equal(fchmod(fd, 0700), 0);
+    (void)close(fd);
+    assert_int_equal(mkdirat(p->fd, "space-hooks/guests", 0700), 0);
+    assert_int_equal(hooks_make_group(p->fd), -EEXIST);
+}
+
+/* A filesystem that takes requests and answers none but the first: who asked cannot be killed. */
+static _Noreturn void serve_nothing(int fd)
+{
+    static _Alignas(struct fuse_in_header) uint8_t in[1U << 20];
+    const struct fuse_in_header *head = (const void *)in;
+    struct {
+        struct fuse_out_header head;
+        struct fuse_init_out init;
+    } out = {.head = {.len = sizeof(out)},
+             .init = {.major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = 4096}};
+
+    while (read(fd, in, sizeof(in)) > 0) {
+        if (head->opcode == FUSE_INIT) {
+            out.head.unique = head->unique;
+            assert_int_equal(write(fd, &out, sizeof(out)), sizeof(out));
+        }
+    }
+    _exit(0);
+}
+
+static pid_t mount_silent(const char *path)
+{
+    _cleanup_close_ int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    char options[64];
+    pid_t pid;
+
+    (void)snprintf(options, sizeof(options), "fd=%d,rootmode=40755,user_id=0,group_id=0", fd);
+    if (fd < 0 || unshare(CLONE_NEWNS) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("space", path, "fuse", MS_NOSUID | MS_NODEV, options) < 0) {
+        return -1;
+    }
+    pid = fork();
+    if (pid == 0) {
+        serve_nothing(fd);
+    }
+    return pid;
+}
+
+static int look_main(void *arg, const struct spawn_failure *failure)
+{
+    struct place *p = arg;
+
+    (void)failure;
+    return hooks_run(&p->hooks, p->path);
+}
+
+static void test_a_filesystem_that_never_answers(void **state)
+{
+    struct place *p = *state;
+    int64_t now_ms = clock_monotonic_ms();
+    pid_t server = mount_silent(p->path);
+
+    if (server < 0) {
+        skip(); /* nobody who may mount, or nothing to mount with */
+    }
+    assert_true(hooks_may_hold(p->path, hooks_is_name));
+    assert_int_equal(hooks_apart(look_main, p, -1, now_ms), -ETIMEDOUT);
+    assert_int_equal(host_keys_remove(p->path, 0), -ETIMEDOUT);
+    assert_true(clock_monotonic_ms() - now_ms < 20000);
+    assert_int_equal(kill(server, SIGKILL), 0);
+    while (waitpid(-1, NULL, 0) > 0) {
+    }
+    assert_int_equal(umount2(p->path, MNT_DETACH), 0);
 }
 
 int main(void)
@@ -183,6 +304,10 @@ int main(void)
         HOOKS_TEST(test_one_that_hangs_is_killed),
         HOOKS_TEST(test_all_together_have_a_limit),
         HOOKS_TEST(test_host_keys_are_removed_and_nothing_else),
+        HOOKS_TEST(test_apart_ends_or_is_ended),
+        HOOKS_TEST(test_what_may_be_there),
+        HOOKS_TEST(test_a_group_is_made_anew),
+        HOOKS_TEST(test_a_filesystem_that_never_answers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

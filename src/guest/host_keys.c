@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "guest/console.h"
 #include "guest/hooks.h"
@@ -15,12 +16,14 @@
 #define SERVER_PID "/run/sshd.pid"
 #define KEYGEN     "/usr/bin/ssh-keygen"
 
-static bool is_key(const struct dirent *entry)
+#define SOME_REMOVED 255 /* an exit status, as 0 and numbers of errors are */
+
+static int is_key(const struct dirent *entry)
 {
     return strncmp(entry->d_name, KEY_PREFIX, sizeof(KEY_PREFIX) - 1) == 0;
 }
 
-int host_keys_remove(const char *directory)
+static int remove_keys(const char *directory)
 {
     _cleanup_closedir_ DIR *dir = opendir(directory);
     const struct dirent *entry;
@@ -45,6 +48,28 @@ int host_keys_remove(const char *directory)
     return removed > 0 && fsync(dirfd(dir)) < 0 ? -errno : removed;
 }
 
+static int remove_main(void *arg, const struct spawn_failure *failure)
+{
+    int r = failure->errnum != 0 ? -failure->errnum : remove_keys(*(const char *const *)arg);
+
+    return r < 0 ? -r : (r > 0 ? SOME_REMOVED : 0);
+}
+
+int host_keys_remove(const char *directory, int limit_ms)
+{
+    int r;
+
+    if (!hooks_may_hold(directory, is_key)) {
+        return 0;
+    }
+    r = hooks_apart(remove_main, &directory, -1, clock_monotonic_ms() + limit_ms);
+    if (r < 0 || (r > 0 && r != SOME_REMOVED)) {
+        console_say("%s: a host key may be left: error %d", directory, r < 0 ? -r : r);
+        return r < 0 ? r : -r;
+    }
+    return r > 0 ? 1 : 0;
+}
+
 bool host_keys_exist(const char *directory)
 {
     _cleanup_closedir_ DIR *dir = opendir(directory);
@@ -66,6 +91,11 @@ static void make_key(const struct hooks *h, const char *type, const char *path)
     if (!hooks_run_program(h, argv)) {
         (void)unlink(path);
     }
+}
+
+bool host_keys_may_be_wanted(void)
+{
+    return hooks_may_exist(SERVER) && hooks_may_exist(KEYGEN);
 }
 
 void host_keys_renew(const struct hooks *h)

@@ -13,6 +13,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "guest/cgroup.h"
+#include "guest/console.h"
 #include "guest/disk.h"
 #include "guest/hooks.h"
 #include "guest/host_keys.h"
@@ -93,10 +95,12 @@ static void bind_boot_id(struct identity *i)
 
 void identity_init(struct identity *i, bool is_guest)
 {
-    *i = (struct identity){.is_guest = is_guest, .random_fd = -1, .boot_id_fd = -1};
+    *i =
+        (struct identity){.is_guest = is_guest, .random_fd = -1, .boot_id_fd = -1, .cgroup_fd = -1};
     i->env = buf_make(0);
     if (is_guest) {
         i->random_fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+        i->cgroup_fd = open(CGROUP_ROOT, O_PATH | O_DIRECTORY | O_CLOEXEC);
         bind_boot_id(i);
     }
 }
@@ -105,6 +109,7 @@ void identity_done(struct identity *i)
 {
     cleanup_close(&i->random_fd);
     cleanup_close(&i->boot_id_fd);
+    cleanup_close(&i->cgroup_fd);
     buf_done(&i->env);
 }
 
@@ -269,7 +274,7 @@ static int change_machine_id(struct identity *i, struct span line)
     if (users_read_file(MACHINE_ID_FILE, &old) == 0 && span_equals(buf_span(&old), line)) {
         return 0;
     }
-    r = host_keys_remove(HOST_KEYS_DIRECTORY);
+    r = host_keys_remove(HOST_KEYS_DIRECTORY, HOOKS_LIMIT_MS);
     i->keys_removed = i->keys_removed || r != 0;
     return r < 0 ? r : 0;
 }
@@ -353,29 +358,57 @@ void identity_apply(struct identity *i,
     }
 }
 
-static struct hooks make_hooks(struct spawner *spawner)
-{
-    return (struct hooks){spawner, true, HOOK_LIMIT_MS, clock_monotonic_ms() + HOOKS_LIMIT_MS};
-}
+struct tell {
+    bool keys_removed;
+    bool use_group;
+    int64_t end_ms;
+};
 
-void identity_tell(struct identity *i, struct spawner *spawner)
+/* With a spawner of its own: the agent's shares a page with its children. */
+static int tell_main(void *arg, const struct spawn_failure *failure)
 {
-    const struct hooks h = make_hooks(spawner);
+    const struct tell *t = arg;
+    struct spawner spawner;
+    const struct hooks h = {&spawner, t->use_group, HOOK_LIMIT_MS, t->end_ms};
 
-    if (!i->is_guest) {
-        return;
+    if (failure->errnum != 0 || spawner_init(&spawner) < 0) {
+        return 1;
     }
     host_keys_renew(&h);
-    if (i->keys_removed) {
-        i->keys_removed = false;
+    if (t->keys_removed) {
         host_keys_tell();
     }
-    (void)hooks_run(&h, HOOKS_DIRECTORY, true);
+    (void)hooks_run(&h, HOOKS_DIRECTORY);
+    return 0;
 }
 
-void identity_rehearse(struct identity *i, struct spawner *spawner)
+static bool is_anybody_to_tell(const struct identity *i)
 {
-    const struct hooks h = make_hooks(spawner);
+    return i->keys_removed || hooks_may_hold(HOOKS_DIRECTORY, hooks_is_name) ||
+           host_keys_may_be_wanted();
+}
+
+void identity_tell(struct identity *i)
+{
+    _cleanup_close_ int group_fd = -1;
+    struct tell tell = {.keys_removed = i->keys_removed};
+    int r;
+
+    if (!i->is_guest || !is_anybody_to_tell(i)) {
+        return;
+    }
+    i->keys_removed = false;
+    group_fd = hooks_make_group(i->cgroup_fd);
+    tell.use_group = group_fd >= 0;
+    tell.end_ms = clock_monotonic_ms() + HOOKS_LIMIT_MS;
+    r = hooks_apart(tell_main, &tell, group_fd, tell.end_ms + HOOKS_GRACE_MS);
+    if (r != 0) {
+        console_say("not all hooks ran: error %d", r < 0 ? -r : r);
+    }
+}
+
+void identity_rehearse(struct identity *i)
+{
     static const uint8_t zeros[AGENT_ID_BYTES];
     uint8_t entropy[AGENT_ENTROPY_BYTES];
     struct timespec now;
@@ -392,7 +425,7 @@ void identity_rehearse(struct identity *i, struct spawner *spawner)
     (void)apply_hostname(span_of_str(REHEARSAL_HOSTNAME));
     (void)apply_machine_id(i, zeros);
     (void)apply_boot_id(i, i->boot_id);
-    (void)hooks_run(&h, HOOKS_DIRECTORY, false);
+    (void)is_anybody_to_tell(i);
 }
 
 void identity_suspend(struct identity *i)

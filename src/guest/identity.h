@@ -6,8 +6,6 @@
 #include "base/buf.h"
 #include "wire/agent_message.h"
 
-struct spawner;
-
 struct identity {
     bool is_guest;
     bool confirmed;     /* every part of the epoch's identity is in place */
@@ -21,6 +19,7 @@ struct identity {
     uint32_t env_count;
     int random_fd;
     int boot_id_fd;
+    int cgroup_fd; /* the root of all control groups */
 };
 
 /* Opens what is needed later and, in a guest, binds a file over the kernel's boot_id. */
@@ -32,10 +31,10 @@ void identity_apply(struct identity *i,
                     struct agent_identity_ok *ret);
 /* When all of it is in place and before anything frozen goes on: makes keys for an ssh server that
  * has none, and runs the guest's own programs (hooks.h). */
-void identity_tell(struct identity *i, struct spawner *spawner);
+void identity_tell(struct identity *i);
 /* Goes through all of it once with values that mean nothing (RESET), so that files have their size
  * and, under emulation, the code is translated when an identity comes. */
-void identity_rehearse(struct identity *i, struct spawner *spawner);
+void identity_rehearse(struct identity *i);
 /* Silence: unconfirmed until the next identity. */
 void identity_suspend(struct identity *i);
 /* The wall clock. 0 or -errno. */

@@ -96,7 +96,7 @@ int agent_reset(struct agent *a)
     }
     channels_clear(a);
     a->users.valid = false;
-    identity_rehearse(&a->identity, &a->spawner);
+    identity_rehearse(&a->identity);
     if (a->is_guest) {
         remove_traces();
     }

@@ -124,7 +124,8 @@ while True:
 """
 HOOKS = """
 set -e
-install -d /etc/space/identity.d /etc/ssh
+install -d /etc/space/identity.d /etc/ssh /sys/fs/cgroup/space-hooks
+echo 1 >/sys/fs/cgroup/space-hooks/cgroup.freeze
 printf '#!/bin/sh\\nkill -USR1 "$(cat /run/generator.pid)"\\ncat /etc/machine-id >>/var/told\\n' >/etc/space/identity.d/10-told
 printf '#!/bin/sh\\n[ "$(hostname)" != slow ] || { echo hook; sleep 600; }\\n' >/etc/space/identity.d/20-hangs
 printf '#!/bin/sh\\nls /etc/ssh >>/var/told\\n' >/etc/space/identity.d/30-last
