@@ -480,6 +480,10 @@ static void done_images(void *arg)
                   (json_int_t)o->node->settings.objects_garbage_seconds);
     struct error err = {0};
 
+    o->dropping_images = false;
+    if (!o->node->parts->stopping) {
+        objects_next_fetch(o);
+    }
     o->sweep_wanted = false;
     o->job = request == NULL || o->node->parts->stopping
                  ? NULL
@@ -492,6 +496,7 @@ static void done_images(void *arg)
 static void start_sweep(struct objects *o)
 {
     o->busy = true;
+    o->dropping_images = true;
     objects_submit(o, work_images, done_images, o);
 }
 

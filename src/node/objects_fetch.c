@@ -9,8 +9,6 @@
 #include "io/loop.h"
 #include "node/objects_private.h"
 
-static void next_fetch(struct objects *o);
-
 static void end_get(struct objects_get *get, const struct error *err)
 {
     struct objects *o = get->node->parts->objects;
@@ -24,7 +22,7 @@ static void end_get(struct objects_get *get, const struct error *err)
     }
     get->fn(get->arg, err);
     objects_get_free(get);
-    next_fetch(o);
+    objects_next_fetch(o);
     objects_go_on(o);
 }
 
@@ -103,7 +101,7 @@ static void done_prepare(void *arg)
     }
 }
 
-static void next_fetch(struct objects *o)
+void objects_next_fetch(struct objects *o)
 {
     struct list *it;
     struct list *following;
@@ -112,7 +110,7 @@ static void next_fetch(struct objects *o)
     {
         struct objects_get *get = list_entry(it, struct objects_get, link);
 
-        if (!get->begun && o->fetching < OBJECTS_FETCHES) {
+        if (!get->begun && !o->dropping_images && o->fetching < OBJECTS_FETCHES) {
             get->begun = true;
             o->fetching++;
             if (loop_submit(o->node->loop, work_prepare, done_prepare, get, false) < 0) {
@@ -148,6 +146,6 @@ int objects_fetch(
     (void)snprintf(get->images, sizeof(get->images), "%s/images", node->parts->volume);
     objects_template_path(o, f->template_name, f->template_version, get->template_disk);
     list_append(&o->fetches, &get->link);
-    next_fetch(o);
+    objects_next_fetch(o);
     return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@
 #define RESULT_MAX 65536U
 /* Of a job that moves a large snapshot over a slow line; its transfers have limits of their own. */
 #define DEADLINE_MS (4 * 3600 * 1000)
+/* One that stands in a filesystem that does not answer ends when that does. */
+#define CANCEL_MS 2000
 
 struct objects_job {
     struct loop *loop;
@@ -278,6 +281,7 @@ struct objects_job *objects_job_start(struct loop *loop,
 /* At the end of this program, when the loop is not run any more: nothing is told of the exit. */
 void objects_job_cancel(struct objects_job *job)
 {
+    struct pollfd end = {.events = POLLIN};
     siginfo_t info;
 
     if (job == NULL) {
@@ -285,7 +289,11 @@ void objects_job_cancel(struct objects_job *job)
     }
     if (!job->ended) {
         (void)pidfd_send_signal(job->pidfd, SIGKILL, NULL, 0);
-        (void)waitid(P_PIDFD, (id_t)job->pidfd, &info, WEXITED);
+        end.fd = job->pidfd;
+        if (poll(&end, 1, CANCEL_MS) <= 0) {
+            log_warning("objects_job_hangs", "wait_ms=%d", CANCEL_MS);
+        }
+        (void)waitid(P_PIDFD, (id_t)job->pidfd, &info, WEXITED | WNOHANG);
     }
     job_free(job);
 }

@@ -96,6 +96,7 @@ struct objects {
     struct error problem;
     struct list fetches;
     unsigned int fetching;
+    bool dropping_images;    /* no fetch begins: it might count on one of them */
     uint64_t last_raw_bytes; /* of the last one stored */
     uint64_t last_stored_bytes;
 };
@@ -103,6 +104,10 @@ struct objects {
 /* objects.c */
 /* Whoever's turn it is; not from inside. */
 void objects_go_on(struct objects *o);
+
+/* objects_fetch.c */
+/* Those that wait begin, as many as may. */
+void objects_next_fetch(struct objects *o);
 
 /* objects_place.c */
 bool objects_is_bucket(const struct objects *o);
