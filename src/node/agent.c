@@ -317,7 +317,22 @@ void agent_end_quiet(struct agent *agent)
     agent->quiet_since_ms = 0;
     agent_shift_requests(agent, lasted);
     agent_shift_channels(agent, lasted);
+    agent->stands_still = false;
     agent_watch_deadline(agent, clock_monotonic_ms()); /* looks at all of them */
+}
+
+void agent_stand_still(struct agent *agent)
+{
+    if (agent->state != AGENT_STATE_READY) {
+        return;
+    }
+    agent->hushed = true;
+    agent->stands_still = true;
+    agent->stuck_ms = 0;
+    agent_begin_quiet(agent);
+    agent_enter(agent);
+    agent_cancel_wakes(agent);
+    (void)agent_leave(agent);
 }
 
 static void on_deadline_timer(void *arg)

@@ -98,6 +98,7 @@ void agent_reset(struct agent *agent, int64_t deadline_ms, agent_done_fn done, v
  * runs on, and will read a WAKE behind it; what waits for that may be told ETIMEDOUT too. */
 void agent_silence(
     struct agent *agent, uint8_t flags, int64_t deadline_ms, agent_done_fn done, void *arg);
+void agent_stand_still(struct agent *agent); /* its VM was stopped without: the same till WAKE */
 void agent_expect_wake(struct agent *agent); /* before agent_begin: what is queued waits for it */
 bool agent_takes_time(const struct agent *agent); /* its WAKE sets the clock: not in 0.1.0 */
 /* WAKE with the time of now; what was queued leaves. */
@@ -105,8 +106,7 @@ void agent_wake(struct agent *agent, int64_t deadline_ms, agent_done_fn done, vo
 /* POWEROFF: result 0 when the guest said yes; the stream ends soon after. */
 void agent_power_off(struct agent *agent, int64_t deadline_ms, agent_done_fn done, void *arg);
 void agent_ping(struct agent *agent, int64_t deadline_ms, agent_done_fn done, void *arg);
-/* Writes a whole file (at most 1 MiB; parents are made). May be queued before WELCOME like all
- * else. */
+/* Writes a whole file (at most 1 MiB; parents are made). May be queued before WELCOME as well. */
 struct agent_file {
     const char *path;
     struct span content;

@@ -127,6 +127,7 @@ struct agent {
     int64_t stuck_wait_ms;           /* AGENT_STUCK_MS, less in tests */
     int64_t quiet_since_ms;          /* 0: neither idle nor silent */
     bool hushed;                     /* SILENCE was sent: nothing may follow it */
+    bool stands_still;               /* hushed without it: what was sent is not answered either */
     bool wake_expected;              /* the next conversation begins with WAKE */
     struct buf held;                 /* frames for the end of a silence that no record repeats */
     int64_t next_deadline_ms;        /* what deadline_timer is set to; 0: not set */
@@ -139,7 +140,6 @@ struct agent {
     bool adopted_closed; /* channels numbered by an earlier run were closed: late frames may come */
     bool reports_known;  /* a conversation of ours has been complete: no unknown process exists */
     struct list rehearsals;
-
     int64_t late_window_ms;  /* frames for channels that were closed here are ignored, but only */
     unsigned int late_count; /* so many */
 

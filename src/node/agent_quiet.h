@@ -25,6 +25,8 @@ bool agent_is_stalled(const struct agent *agent);
  * agent: to be called in agent_enter. */
 void agent_give_up_requests(struct agent *agent, int64_t now_ms);
 void agent_give_up_starts(struct agent *agent, int64_t now_ms);
-/* Moves the deadlines of what has not been sent. */
+/* Of one that stands still: an answer to an earlier WAKE says nothing of the time after that. */
+void agent_cancel_wakes(struct agent *agent);
+/* Moves the deadlines of what has not been sent, or cannot be answered. */
 void agent_shift_requests(struct agent *agent, int64_t by_ms);
 void agent_shift_channels(struct agent *agent, int64_t by_ms);

@@ -425,6 +425,25 @@ void agent_cancel_requests(struct agent *agent)
     }
 }
 
+void agent_cancel_wakes(struct agent *agent)
+{
+    struct list cancelled;
+    struct list *it;
+    struct list *following;
+
+    list_init(&cancelled);
+    list_foreach(it, following, &agent->requests)
+    {
+        if (list_entry(it, struct agent_request, link)->type == AGENT_WAKE) {
+            list_remove(it);
+            list_append(&cancelled, it);
+        }
+    }
+    while (!list_is_empty(&cancelled)) {
+        finish(list_entry(cancelled.next, struct agent_request, link), -ECANCELED, NULL);
+    }
+}
+
 void agent_shift_requests(struct agent *agent, int64_t by_ms)
 {
     struct list *it;
@@ -434,7 +453,9 @@ void agent_shift_requests(struct agent *agent, int64_t by_ms)
     {
         struct agent_request *request = list_entry(it, struct agent_request, link);
 
-        request->deadline_ms += request->sent || request->deadline_ms == 0 ? 0 : by_ms;
+        if (request->deadline_ms != 0 && (!request->sent || agent->stands_still)) {
+            request->deadline_ms += by_ms;
+        }
     }
 }
 
@@ -493,7 +514,8 @@ int64_t agent_check_requests(struct agent *agent, int64_t now_ms)
 
         /* What was sent before is answered before SILENCE is: its time runs on. */
         if (request->deadline_ms == 0 ||
-            (agent->quiet_since_ms != 0 && !request->sent && request->type != AGENT_SILENCE)) {
+            (agent->quiet_since_ms != 0 && !request->sent && request->type != AGENT_SILENCE) ||
+            (agent->stands_still && request->type != AGENT_WAKE)) {
             continue;
         }
         if (request->deadline_ms <= now_ms) {

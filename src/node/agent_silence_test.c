@@ -260,6 +260,44 @@ static void test_what_waits_for_a_busy_guest_fails_alone(void **state)
     bench_free(b);
 }
 
+/* Its VM is stopped all the same: no time runs out, of what was sent neither, until it is woken. */
+static void test_a_busy_guest_stands_still(void **state)
+{
+    struct bench *b = bench_new("fake-agent", "good");
+
+    (void)state;
+    bench_queue_all(b, "true", false);
+    bench_run(b);
+    assert_true(b->exited);
+    agent_channel_close(b->channel);
+    b->exited = false;
+    assert_int_equal(kill(b->pid, SIGSTOP), 0);
+    b->identity_result = -1;
+    agent_ping(b->agent, SHORT_MS, on_signalled, b); /* sent before */
+    agent_silence(b->agent, AGENT_SILENCE_FREEZE, 1, bench_on_result, b);
+    bench_run(b);
+    assert_int_equal(b->start_errnum, ETIMEDOUT);
+    agent_stand_still(b->agent);
+    b->agent->start_wait_ms = SHORT_MS / 4;
+    bench_queue_start(b, "true");
+    loop_timer_start(b->limit, 2 * SHORT_MS);
+    assert_int_equal(loop_run(b->loop), 0);
+    assert_false(b->failed);
+    assert_non_null(b->channel);
+    assert_int_equal(b->identity_result, -1);
+    agent_wake(b->agent, LIMIT_MS, bench_on_result, b);
+    b->start_errnum = -1;
+    assert_int_equal(kill(b->pid, SIGCONT), 0);
+    bench_run(b);
+    assert_false(b->failed);
+    assert_int_equal(b->start_errnum, 0);
+    assert_int_equal(b->identity_result, 0);
+    bench_run(b);
+    assert_false(b->failed);
+    assert_true(b->exited);
+    bench_free(b);
+}
+
 static void test_agent_without_the_time(void **state)
 {
     struct bench *b = bench_new("fake-agent", "good");
@@ -295,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_nothing_overtakes_a_queued_silence),
         cmocka_unit_test(test_a_busy_guest_is_woken_behind_its_silence),
         cmocka_unit_test(test_what_waits_for_a_busy_guest_fails_alone),
+        cmocka_unit_test(test_a_busy_guest_stands_still),
         cmocka_unit_test(test_agent_without_the_time),
         cmocka_unit_test(test_a_held_conversation_takes_nothing),
     };

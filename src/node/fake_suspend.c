@@ -161,6 +161,11 @@ bool agent_takes_time(const struct agent *agent)
     return true;
 }
 
+void agent_stand_still(struct agent *agent)
+{
+    (void)agent;
+}
+
 void agent_expect_wake(struct agent *agent)
 {
     (void)agent;

@@ -78,5 +78,5 @@ int sandbox_checkpoint_prepare(struct sandbox_capture *c);
 void sandbox_checkpoint_captured(struct sandbox *sb);
 /* The silent guest goes on, or stays paused if it was. */
 void sandbox_checkpoint_resume(struct sandbox *sb, bool stopped, bool was_paused);
-/* The same for one that speaks. */
+/* The same for one that did not fall silent. */
 void sandbox_checkpoint_go_on(struct sandbox *sb, bool was_paused);

@@ -76,16 +76,10 @@ void sandbox_checkpoint_resume(struct sandbox *sb, bool stopped, bool was_paused
 /* What could not be frozen is paused all the same. */
 void sandbox_checkpoint_go_on(struct sandbox *sb, bool was_paused)
 {
-    char code[sizeof(sb->info.reason_code)];
-    char message[sizeof(sb->info.reason_message)];
-    const struct sandbox_reason reason = {code, message};
-    struct error err = {0};
-
-    memcpy(code, sb->info.reason_code, sizeof(code));
-    memcpy(message, sb->info.reason_message, sizeof(message));
-    enter(sb, SANDBOX_STATE_RUNNING);
-    if (was_paused && sandbox_pause(sb, &reason, NULL, NULL, &err) < 0) {
-        log_warning("not_paused_again", "sandbox=%s error=%s", sb->info.id, LOG_STR(err.message));
+    if (was_paused) {
+        sandbox_pause_loud(sb);
+    } else {
+        enter(sb, SANDBOX_STATE_RUNNING);
     }
 }
 

@@ -139,6 +139,21 @@ static void on_stopped(void *arg, struct vm *vm)
     }
 }
 
+static void on_stopped_loud(void *arg, struct vm *vm)
+{
+    const struct sandbox *sb = arg;
+
+    if (sb->info.state == SANDBOX_STATE_PAUSING) {
+        agent_stand_still(vm_agent(vm));
+    }
+    on_stopped(arg, vm);
+}
+
+void sandbox_pause_loud(struct sandbox *sb)
+{
+    vm_stop(sb->vm, on_stopped_loud, sb);
+}
+
 /* It runs as before; change_err says why. */
 static void give_up_pause(struct sandbox *sb)
 {

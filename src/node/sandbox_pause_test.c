@@ -177,6 +177,11 @@ void agent_expect_wake(struct agent *agent)
     note(world_of((struct vm *)(uintptr_t)agent), "expect-wake");
 }
 
+void agent_stand_still(struct agent *agent)
+{
+    note(world_of((struct vm *)(uintptr_t)agent), "still");
+}
+
 bool agent_takes_time(const struct agent *agent)
 {
     return !world_of((const struct vm *)(uintptr_t)agent)->is_old_agent;
@@ -347,6 +352,31 @@ static void test_a_guest_that_refuses_runs_on(void **state)
 }
 
 /* Whatever answers then finds a sandbox that is being deleted, or has failed. */
+/* Its checkpoint found it busy: what it was asked then is not answered yet. */
+static void test_a_guest_that_is_busy_is_paused_again(void **state)
+{
+    struct world w;
+    struct error err = {0};
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_PAUSING);
+    sandbox_set_reason(&w.sb, &(struct sandbox_reason){"idle_timeout", ""});
+    sandbox_pause_loud(&w.sb);
+    expect(&w, "stop", SANDBOX_STATE_PAUSING);
+    answer_vm(&w);
+    expect(&w, "still journal:paused", SANDBOX_STATE_PAUSED);
+    assert_string_equal(w.sb.info.reason_code, "idle_timeout");
+    assert_true(w.sb.info.paused_at_ms > 0);
+    assert_int_equal(sandbox_wake(&w.sb, NULL, NULL, &err), 0);
+    expect(&w, "journal:waking WAKE cont", SANDBOX_STATE_WAKING);
+
+    begin(&w, SANDBOX_STATE_PAUSING);
+    sandbox_pause_loud(&w.sb);
+    w.sb.info.state = SANDBOX_STATE_DELETING;
+    answer_vm(&w);
+    expect(&w, "stop", SANDBOX_STATE_DELETING);
+}
+
 static void test_a_deletion_overtakes(void **state)
 {
     static const enum sandbox_state ends[] = {SANDBOX_STATE_DELETING, SANDBOX_STATE_ERROR};
@@ -478,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_other_states_refuse_and_name_themselves),
         cmocka_unit_test(test_a_journal_that_cannot_be_written),
         cmocka_unit_test(test_a_guest_that_refuses_runs_on),
+        cmocka_unit_test(test_a_guest_that_is_busy_is_paused_again),
         cmocka_unit_test(test_a_deletion_overtakes),
         cmocka_unit_test(test_a_restart_makes_the_record_true),
         cmocka_unit_test(test_verbs_while_the_vmm_is_asked),

@@ -128,6 +128,8 @@ int sandbox_fail_journal(struct error *err, int r);
 void sandbox_fail_silence(struct error *err, int result);
 /* Calls when_idle, if no worker is in its directory and it has settled. */
 void sandbox_tell_idle(struct sandbox *sb);
+/* One that is pausing, and whose guest did not fall silent for that, stands still all the same. */
+void sandbox_pause_loud(struct sandbox *sb);
 /* A paused one continues; `done` comes when it has the right time. */
 void sandbox_continue(struct sandbox *sb, void (*done)(void *arg, int result));
 /* sandbox_suspend.c */
@@ -138,10 +140,9 @@ void sandbox_free_suspend(struct sandbox *sb);
 bool sandbox_outlive_vm(struct sandbox *sb, struct vm *vm, const char *code, const char *message);
 /* Its VM is gone or going: what was being made of it comes to nothing. */
 void sandbox_lose_capture(struct sandbox *sb);
-/* What a snapshot of it is bound to here and now. */
 /* The template's version whose base snapshot its memory stands on. */
 const char *sandbox_base_version(const struct sandbox *sb);
-void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f);
+void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f); /* here and now */
 /* Whether `suspended/` is whole, and what its journal's `suspending` was to make. */
 bool sandbox_has_snapshot(const struct sandbox *sb);
 /* Before `suspending` is written down: info.capture_id names what will be there, and nothing that

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -237,6 +238,11 @@ def hasty(node):
     node.start()
 
 
+def written(pid):
+    with open(f"/proc/{pid}/io", encoding="ascii") as f:
+        return int(re.search(r"^write_bytes: (\d+)", f.read(), re.MULTILINE)[1])
+
+
 class TestBusyGuest:
     """One that does not come to a SILENCE keeps its sandbox, also when the node dies before it does."""
 
@@ -269,6 +275,36 @@ class TestBusyGuest:
         poll.until(lambda: node.ask("POST", f"/n1/sandboxes/{sandbox}/suspend").status == 200, 60, "it can be suspended")
         node.wake(sandbox)
         assert node.output(sandbox, "echo alive") == "alive\n"
+
+    def test_a_paused_one_stays_paused(self, hasty, sandboxes):
+        """It is woken for its checkpoint, and stops in the middle of what it has to write down for that."""
+        node, sandbox = hasty, sandboxes()
+        _, session = node.command(sandbox, shell=COUNTER)
+        node.output(sandbox, "echo 90 > /proc/sys/vm/dirty_ratio; echo 90 > /proc/sys/vm/dirty_background_ratio; "
+                             "head -c 300M /dev/zero > /home/user/big", user="root")
+        assert node.ask("POST", f"/n1/sandboxes/{sandbox}/pause").status == 200
+        vmm = node.installation.vmm_of(sandbox)
+        before = written(vmm)
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(
+            node.ask("PUT", f"/n1/checkpoints/{new_id('ck')}", {"sandbox": sandbox})))
+        asking.start()
+        while written(vmm) < before + (8 << 20):
+            assert asking.is_alive(), answers[0].json
+        os.kill(vmm, signal.SIGSTOP)
+        asking.join(3)  # longer than the node waits
+        os.kill(vmm, signal.SIGCONT)
+        asking.join(60)
+        assert (answers[0].status, answers[0].json["error"]["details"]) == (504, {"reason": "guest_busy"})
+        poll.until(lambda: node.state(sandbox) == "paused", 20, "it is paused again")
+        end = len(node.spool(sandbox, session))
+        time.sleep(2)
+        assert node.state(sandbox) == "paused" and len(node.spool(sandbox, session)) == end
+        node.wake(sandbox)
+        poll.until(lambda: len(node.spool(sandbox, session)) > end + 10, 60, "it counts on")
+        assert is_row(counted(node, sandbox, session)), "not a line lost or twice"
+        assert node.output(sandbox, "echo alive") == "alive\n"
+        assert node.suspend(sandbox)["state"] == "suspended"
 
 
 def test_few_wakes_load_at_once(node, sandboxes):
