@@ -258,6 +258,19 @@ static bool is_stopped(const json_t *document)
            strcmp(api_text(json_object_get(document, "api"), "state"), "unreachable") == 0;
 }
 
+/* The address is where this installation's API is to be, whether or not it answers. */
+static void put_api(struct buf *out, const json_t *document, const json_t *api, const char *more)
+{
+    const char *listen = api_text(document, "listen");
+    const char *url = api_text(api, "url");
+    const char *version = api_text(api, "version");
+    bool is_wider = strstr(url, listen) == NULL;
+
+    put_line(out, "api", "%s%s%s%s%s%s%s%s%s", api_text(api, "state"), more[0] != '\0' ? ": " : "",
+             more, url[0] != '\0' ? " at " : "", url, is_wider ? ", listening on " : "",
+             is_wider ? listen : "", version[0] != '\0' ? ", version " : "", version);
+}
+
 static int print_report(const json_t *document)
 {
     const json_t *api = json_object_get(document, "api");
@@ -273,17 +286,7 @@ static int print_report(const json_t *document)
         put_line(&out, "state", "stopped: no daemon runs; `sudo space up` starts them");
         return cli_print(&out);
     }
-    if (api_text(api, "version")[0] != '\0') {
-        const char *listen = api_text(document, "listen");
-        bool is_wider = strstr(api_text(api, "url"), listen) == NULL;
-
-        put_line(&out, "api", "%s%s%s at %s%s%s, version %s", api_text(api, "state"),
-                 more[0] != '\0' ? ": " : "", more, api_text(api, "url"),
-                 is_wider ? ", listening on " : "", is_wider ? listen : "",
-                 api_text(api, "version"));
-    } else {
-        put_line(&out, "api", "%s%s%s", api_text(api, "state"), more[0] != '\0' ? ": " : "", more);
-    }
+    put_api(&out, document, api, more);
     print_daemons(&out, document);
     print_drains(&out, document);
     print_node(&out, document);

@@ -213,6 +213,7 @@ static void write_spool(void *arg)
             at.at[run.stream] += run.bytes;
         }
         spool_remove(spool);
+        spool_free(spool);
     }
     assert_int_equal(store.memory_bytes, 0);
     assert_int_equal(store.open_count, 0);

@@ -64,6 +64,7 @@ def test_sandboxes_of_a_checkpoint_and_the_way_back(api, sandboxes, checkpoints,
     assert taken["memory"] is True and taken["size_bytes"] > 0 and taken["durability"] == "local"
     assert api.get(f"/v1/checkpoints/{taken['id']}") == taken
     assert api.get(f"/v1/sandboxes/{sandbox}/checkpoints")["items"] == [taken]
+    assert api.get("/v1/checkpoints", query={"sandbox_id": sandbox, "name": "clean"})["items"] == [taken]
     assert goes_on(api, session["id"])
     api.check_output(sandbox, "echo now > /home/user/file")
 

@@ -100,8 +100,14 @@ def test_the_processor_quota_holds(installation, api, sandboxes):
 def test_open_descriptors_are_only_its_own(installation, vmms):
     """No VMM holds another sandbox's disk, the store, or a file of the host that it may write."""
     disks = {}
+    looked_at = 0
     for pid in vmms:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            numbers = os.listdir(f"/proc/{pid}/fd")
+        except FileNotFoundError:
+            continue  # it waited in the pool, and was given to somebody meanwhile
+        looked_at += 1
+        for fd in numbers:
             try:
                 target = os.readlink(f"/proc/{pid}/fd/{fd}")
                 flags = int(next(line.split()[1] for line in machine.read(f"/proc/{pid}/fdinfo/{fd}").decode().splitlines()
@@ -115,6 +121,7 @@ def test_open_descriptors_are_only_its_own(installation, vmms):
             if writable and target.startswith(str(installation.data)):
                 disks.setdefault(target, set()).add(pid)
                 assert "/templates/" not in target and "/bases/" not in target, (pid, target)
+    assert looked_at and disks
     assert all(len(pids) == 1 for pids in disks.values()), disks
 
 

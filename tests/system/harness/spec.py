@@ -12,14 +12,15 @@ REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 
 
 class Spec:
+    # Which (operation, status, code) were seen, by all installations: the coverage of the document by the tests.
+    seen = set()
+
     def __init__(self, path=DOCUMENT):
         self.document = json.loads(path.read_text(encoding="utf-8"))
         self.routes = []
         for template, item in self.document["paths"].items():
             pattern = re.compile("^" + re.sub(r"\{[^}]+\}", "[^/]+", template) + "$")
             self.routes.append((pattern, template, item))
-        # Which (operation, status, code) were seen: the coverage of the document by the tests.
-        self.seen = set()
 
     def resolve(self, node):
         return schema.resolve(self.document, node)
