@@ -115,20 +115,23 @@ struct agent {
     bool known_silent; /* what is queued goes out behind HELLO */
     bool hold;         /* between agent_hold and agent_release */
     bool synchronised;
+    bool hushed;        /* SILENCE was sent: nothing may follow it */
+    bool stands_still;  /* hushed without it: what was sent is not answered either */
+    bool wake_expected; /* the next conversation begins with WAKE */
+    bool ack_timer_set;
+    bool adopted_closed; /* channels numbered by an earlier run were closed: late frames may come */
+    bool reports_known;  /* a conversation of ours has been complete: no unknown process exists */
     int64_t begin_deadline_ms; /* 0: none */
     agent_done_fn begin_done;
     void *begin_arg;
     struct agent_welcome welcome;
     uint32_t report_count;
 
-    struct list requests;
     uint32_t next_id;
+    struct list requests;
     int64_t start_wait_ms;           /* AGENT_START_WAIT_MS, less in tests */
     int64_t stuck_wait_ms;           /* AGENT_STUCK_MS, less in tests */
     int64_t quiet_since_ms;          /* 0: neither idle nor silent */
-    bool hushed;                     /* SILENCE was sent: nothing may follow it */
-    bool stands_still;               /* hushed without it: what was sent is not answered either */
-    bool wake_expected;              /* the next conversation begins with WAKE */
     struct buf held;                 /* frames for the end of a silence that no record repeats */
     int64_t next_deadline_ms;        /* what deadline_timer is set to; 0: not set */
     struct agent_channel **channels; /* sorted by number */
@@ -136,9 +139,6 @@ struct agent {
     size_t channel_room;
     uint32_t first_channel;
     uint32_t next_channel;
-    bool ack_timer_set;
-    bool adopted_closed; /* channels numbered by an earlier run were closed: late frames may come */
-    bool reports_known;  /* a conversation of ours has been complete: no unknown process exists */
     struct list rehearsals;
     int64_t late_window_ms;  /* frames for channels that were closed here are ignored, but only */
     unsigned int late_count; /* so many */

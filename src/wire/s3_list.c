@@ -16,6 +16,9 @@ static size_t find_text(struct span s, const char *text)
 {
     struct span want = span_of_str(text);
 
+    if (s.p == NULL) {
+        return s.n;
+    }
     for (size_t i = 0; want.n <= s.n && i <= s.n - want.n; i++) {
         if (s.p[i] == want.p[0] && span_equals(span_head(span_skip(s, i), want.n), want)) {
             return i;
