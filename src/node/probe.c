@@ -14,12 +14,13 @@
 #include "node/node_private.h"
 #include "node/vm.h"
 
-#define PROBE_SILENCE_MS 5000  /* without a first byte on its console: nothing runs there */
+#define PROBE_SILENCE_MS 5000  /* without a word on its console before the kernel is there */
 #define PROBE_PAUSE_MS   20000 /* between two words of one that runs, on a host that is busy */
 #define PROBE_TIMEOUT_MS 60000 /* of a guest that says something, on a host that is busy */
 #define PROBE_POLL_MS    100
 #define PROBE_MEMORY_MIB 128
 #define PROBE_FILE_MAX   4096U
+#define PROBE_KERNEL     "Linux version" /* its first word: what is before it runs in real mode */
 #define PROBE_SIGN       "Run /init as init process" /* the kernel's, when it is up */
 
 struct probe {
@@ -30,6 +31,7 @@ struct probe {
     struct loop_timer *timer;
     int64_t ready_ms;
     size_t heard; /* bytes of the console */
+    bool has_kernel;
 };
 
 static void cache_path(const struct node *node, char *out, size_t size)
@@ -98,7 +100,7 @@ static bool use_cache(struct probe *p)
 static void set_deadline(struct probe *p)
 {
     int64_t left_ms = p->ready_ms + PROBE_TIMEOUT_MS - clock_monotonic_ms();
-    int64_t most_ms = p->heard == 0 ? PROBE_SILENCE_MS : PROBE_PAUSE_MS;
+    int64_t most_ms = p->has_kernel ? PROBE_PAUSE_MS : PROBE_SILENCE_MS;
 
     if (left_ms > most_ms) {
         left_ms = most_ms;
@@ -123,6 +125,7 @@ static void on_console(void *arg, struct vm *vm)
     }
     if (text->n > p->heard) {
         p->heard = text->n;
+        p->has_kernel = memmem(text->p, text->n, PROBE_KERNEL, strlen(PROBE_KERNEL)) != NULL;
         set_deadline(p);
     }
     loop_timer_start(p->timer, PROBE_POLL_MS);

@@ -94,7 +94,7 @@ def test_of_disk_and_of_memory(templates, installation, sandboxes):
     assert refused(api, 400, "POST", "/v1/sandboxes", {"template": "tools", "memory_mib": 512}) \
         == ("invalid_request", {"field": "memory_mib"})
 
-    assert installation.space("templates", "rm", "--yes", "tools").returncode == 0
+    api.expect(200, "DELETE", "/v1/templates/tools")
     assert refused(api, 404, "GET", "/v1/templates/tools")[0] == "not_found"
     assert refused(api, 404, "POST", "/v1/sandboxes", {"template": "tools"})[0] == "not_found"
     folder = installation.data / "volume/templates/tools"
