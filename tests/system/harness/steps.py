@@ -2,6 +2,7 @@
 
 import collections
 import mmap
+import shutil
 import struct
 
 from . import poll
@@ -19,16 +20,19 @@ class Steps:
         self.place.mkdir(mode=0o755)
         self.memory = {}
         for program in PROGRAMS:
-            self._make(self.place / f"{program}.log", b"")
+            # Each daemon trusts files of root's or its own only, and space-api has another user.
+            owner = installation.settings.get("service_user", "space") if program == "space-api" else "root"
+            self._make(self.place / f"{program}.log", b"", owner)
             path = self.place / program
-            self._make(path, bytes(SIZE))
+            self._make(path, bytes(SIZE), owner)
             with path.open("r+b") as file:
                 self.memory[program] = mmap.mmap(file.fileno(), SIZE)
 
     @staticmethod
-    def _make(path, content):
+    def _make(path, content, owner):
         path.write_bytes(content)
-        path.chmod(0o666)  # space-api has another user
+        path.chmod(0o600)
+        shutil.chown(path, owner)
 
     def _get(self, program, at):
         return struct.unpack_from("<I", self.memory[program], at)[0]
