@@ -33,7 +33,7 @@ struct get {
 
 static void get_done(struct get *g)
 {
-    for (uint32_t i = 0; i < g->count; i++) {
+    for (uint32_t i = 0; g->targets != NULL && i < g->count; i++) {
         free(g->targets[i].cursors);
         if (g->targets[i].fd >= 0) {
             (void)close(g->targets[i].fd);

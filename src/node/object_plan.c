@@ -72,6 +72,9 @@ static int add_piece(struct builder *b, uint64_t offset, uint64_t bytes)
         }
         f->pieces = pieces;
     }
+    if (f->pieces == NULL) {
+        return -ENOMEM;
+    }
     f->pieces[f->piece_count++] = (struct object_piece){offset, bytes};
     return 0;
 }
@@ -251,7 +254,7 @@ int object_plan_layer(struct object_plan *plan, const char *name, int fd)
 {
     uint8_t block[RAM_PAGE_BYTES];
     struct ram_layer_head head;
-    struct ram_layer layer;
+    struct ram_layer layer = {0};
     struct error err = {0};
     struct builder b;
     int r = begin(&b, plan, name, fd);

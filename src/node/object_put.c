@@ -45,6 +45,9 @@ static int count_chunks(struct put *p)
 {
     uint64_t sum = 0;
 
+    if (p->first == NULL) {
+        return -ENOMEM;
+    }
     for (uint32_t i = 0; i < p->count; i++) {
         p->first[i] = (uint32_t)sum;
         sum += p->plans[i].file.chunk_count;

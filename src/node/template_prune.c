@@ -35,6 +35,7 @@ static int time_of(int dir_fd, const char *version, const char *record, struct t
     char path[ID_SIZE + 32];
     struct stat st;
 
+    *ret = (struct timespec){0, 0};
     (void)snprintf(path, sizeof(path), "%.24s/%s", version, record);
     if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         return -errno;
