@@ -191,7 +191,7 @@ class TestRestarts:
             "entered": lambda: journal() == first,
             "copying": lambda: into.exists() or (place / "suspended/sessions").exists(),
             "placed": lambda: (place / "suspended/sessions").exists() or journal() == "running",
-            "suspended": lambda: journal() == "suspended" or (place / "suspended/sessions").exists(),
+            "suspended": lambda: journal() == "suspended" or (state, journal()) == ("suspended", "running") or (place / "suspended/sessions").exists(),
             "waking": lambda: journal() == "waking",
             "moved": lambda: journal() != "suspending" and (place / "suspended").exists()
             and not (place / "suspended/sessions").exists() and (place / "disk.img").exists() or step == "running",
