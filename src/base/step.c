@@ -41,9 +41,9 @@ static int open_beside(const char *run_dir, const char *program, const char *suf
     return n < 0 || (size_t)n >= sizeof(path) ? -1 : open(path, flags | O_CLOEXEC | O_NOFOLLOW);
 }
 
-/* Whoever can write it can stop a daemon. The service user's daemon cannot open root's directory.
+/* Whoever can write it can stop a daemon: root's or the daemon's own, and nobody else's to write.
  */
-static bool is_roots(int fd, struct stat *ret)
+static bool is_trusted(int fd, struct stat *ret)
 {
     return fstat(fd, ret) == 0 && S_ISREG(ret->st_mode) &&
            (ret->st_uid == 0 || ret->st_uid == geteuid()) && (ret->st_mode & 0022) == 0;
@@ -57,7 +57,7 @@ void step_init(const char *run_dir, const char *program)
     struct stat st;
     void *memory;
 
-    if (fd < 0 || log_fd < 0 || !is_roots(log_fd, &st) || !is_roots(fd, &st) ||
+    if (fd < 0 || log_fd < 0 || !is_trusted(log_fd, &st) || !is_trusted(fd, &st) ||
         st.st_size < (off_t)STEP_FILE_BYTES) {
         return;
     }

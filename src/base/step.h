@@ -2,9 +2,10 @@
  * durable or takes away lies between two of them, so that a test can kill it at each.
  *
  * For tests only, and inert in every installation that is not made for one: without the file
- * RUN_DIR/steps/PROGRAM, which nothing of the product makes and only root can, step() is one
- * comparison. With it each name goes to RUN_DIR/steps/PROGRAM.log, one a line, and the file itself
- * is shared memory through which a test asks for a stop:
+ * RUN_DIR/steps/PROGRAM, which nothing of the product makes, step() is one comparison. A file that
+ * others than root and the daemon's own user could write is not taken. With it each name goes to
+ * RUN_DIR/steps/PROGRAM.log, one a line, and the file itself is shared memory through which a test
+ * asks for a stop:
  *
  *   0  u32 armed    1: `name` is waited for. The program takes it away when it is there
  *   4  u32 count    the how manieth step of that name is meant; goes down to 0

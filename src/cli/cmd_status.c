@@ -264,7 +264,7 @@ static void put_api(struct buf *out, const json_t *document, const json_t *api, 
     const char *listen = api_text(document, "listen");
     const char *url = api_text(api, "url");
     const char *version = api_text(api, "version");
-    bool is_wider = strstr(url, listen) == NULL;
+    bool is_wider = url[0] != '\0' && strstr(url, listen) == NULL;
 
     put_line(out, "api", "%s%s%s%s%s%s%s%s%s", api_text(api, "state"), more[0] != '\0' ? ": " : "",
              more, url[0] != '\0' ? " at " : "", url, is_wider ? ", listening on " : "",

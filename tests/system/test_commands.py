@@ -356,7 +356,6 @@ class TestSignals:
         process, _ = api.start(shared, "setsid sleep 4751 & sleep 4752")
         path = f"/v1/sandboxes/{shared}/processes/{process['id']}"
         poll.until(lambda: api.run(shared, "pgrep -fc '^sleep 475[12]'")["stdout"] == "2\n", 20, "both run")
-        api.post(path + "/signal", {"signal": "SIGCONT", "scope": "tree"})  # harmless
         api.post(path + "/signal", {"signal": "SIGTERM", "scope": "tree"})
         assert api.result(shared, process["id"])["signal"] == "SIGTERM"
         poll.until(lambda: api.run(shared, "pgrep -f '^sleep 475[12]'")["exit_code"] == 1, 20, "the other group has ended too")
