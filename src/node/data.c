@@ -236,6 +236,7 @@ int data_new(struct node *node, struct data **ret_data, struct error *err)
     if (data == NULL) {
         return error_set(err, ENOMEM, "out of memory");
     }
+    data->timeout_guard_ms = PROCESS_TIMEOUT_GUARD_MS;
     data->node = node;
     spool_store_init(&data->spools);
     list_init(&data->ended);

@@ -33,9 +33,10 @@ struct data {
     struct list readers;  /* readers of sessions' events */
     struct list attaches; /* attached WebSockets */
     struct metrics_sampler sampler;
-    struct list creates;   /* what PUT asked of sandboxes beyond their creation */
-    uint64_t answer_bytes; /* of answers with output that their clients have not read yet */
-    uid_t service_uid;     /* who may speak to the node besides root; -1: nobody */
+    struct list creates;      /* what PUT asked of sandboxes beyond their creation */
+    uint64_t answer_bytes;    /* of answers with output that their clients have not read yet */
+    int64_t timeout_guard_ms; /* process_timeout.h */
+    uid_t service_uid;        /* who may speak to the node besides root; -1: nobody */
 };
 
 /* Fills node->hooks, hooks_ctx and data. Call before node_start, so that adopted sandboxes find

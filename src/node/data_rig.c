@@ -58,6 +58,7 @@ struct sandbox {
 /* struct node_parts of the real program, here. */
 struct node_parts {
     struct data_rig_options options;
+    uint64_t timeout_guard_ms; /* 0: the default */
     struct list sandboxes;
     int sandboxes_fd;
 };
@@ -666,6 +667,26 @@ static void adopt_all(struct node *node)
     }
 }
 
+/* One "KEY=VALUE". */
+static void set(struct node *node, struct node_parts *parts, const char *setting)
+{
+    struct span text = span_of_str(setting);
+    size_t equals = span_find(text, 0, '=');
+    const char *value = &setting[equals < text.n ? equals + 1 : equals];
+    char key[64] = "";
+    struct error err = {0};
+    int r = span_copy_str(span_head(text, equals), key, sizeof(key));
+
+    if (r == 0 && strcmp(key, "timeout_guard_ms") == 0) {
+        r = span_parse_u64(span_of_str(value), INT32_MAX, &parts->timeout_guard_ms);
+    } else if (r == 0) {
+        r = settings_set(&node->settings, key, value, &err);
+    }
+    if (r < 0) {
+        (void)fprintf(stderr, "%s: %s\n", setting, err.message);
+    }
+}
+
 static void prepare(struct node *node, struct node_parts *parts)
 {
     const struct data_rig_options *o = &parts->options;
@@ -683,15 +704,7 @@ static void prepare(struct node *node, struct node_parts *parts)
         node->settings.node_session_keep_minutes = o->keep_minutes;
     }
     for (size_t i = 0; o->settings != NULL && o->settings[i] != NULL; i++) {
-        struct span text = span_of_str(o->settings[i]);
-        size_t equals = span_find(text, 0, '=');
-        char key[64];
-        struct error err = {0};
-
-        if (span_copy_str(span_head(text, equals), key, sizeof(key)) < 0 || equals == text.n ||
-            settings_set(&node->settings, key, &o->settings[i][equals + 1], &err) < 0) {
-            (void)fprintf(stderr, "%s: %s\n", o->settings[i], err.message);
-        }
+        set(node, parts, o->settings[i]);
     }
     node->parts = parts;
     node->started_at_ms = clock_real_ms();
@@ -714,6 +727,9 @@ int data_rig_run(const struct data_rig_options *options)
     prepare(&node, &parts);
     r = data_new(&node, &data, &err);
     if (r == 0) {
+        if (parts.timeout_guard_ms != 0) {
+            data->timeout_guard_ms = (int64_t)parts.timeout_guard_ms;
+        }
         adopt_all(&node);
         r = data_serve(data, &err);
     }

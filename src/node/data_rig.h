@@ -12,7 +12,9 @@ struct data_rig_options {
     unsigned int spool_bytes;  /* 0: the default */
     unsigned int max_processes;
     unsigned int keep_minutes;
-    char *const *settings; /* "KEY=VALUE" …, NULL-terminated; may be NULL */
+    /* "KEY=VALUE" …, NULL-terminated; may be NULL. Beside the settings of a node: timeout_guard_ms.
+     */
+    char *const *settings;
 };
 
 /* Serves until SIGTERM. 0 or -errno. */

@@ -14,9 +14,6 @@
 #include "node/process_stream.h"
 #include "node/sandbox.h"
 
-/* How long after a command's timeout the guest may take to kill it and say so. */
-#define TIMEOUT_GUARD_MS 60000
-
 static const char *const state_names[] = {
     [PROCESS_STATE_STARTING] = "starting",
     [PROCESS_STATE_RUNNING] = "running",
@@ -81,7 +78,7 @@ void process_end(struct process *p, enum process_state state)
     process_set_state(p, state);
     p->exited_at_ms = clock_real_ms();
     p->wait = PROCESS_WAIT_NONE;
-    loop_timer_free(TAKE(p->timer));
+    process_timeout_stop(p);
     loop_timer_free(TAKE(p->resize_timer));
     buf_done(&p->input);
     p->input = buf_make(0);
@@ -243,53 +240,3 @@ const struct agent_channel_ops process_channel_ops = {
     .on_lost = on_lost,
     .on_detached = on_detached,
 };
-
-/* ---- timeouts ---- */
-
-/* Without the time that its sandbox was paused. */
-static int64_t time_left_ms(const struct process *p)
-{
-    int64_t paused = sandbox_paused_ms(p->table->sandbox) - p->paused_before_ms;
-
-    return p->started_at_ms + p->timeout_ms + paused - clock_real_ms() +
-           (p->leave_on_timeout ? 0 : TIMEOUT_GUARD_MS);
-}
-
-static void on_timer(void *arg)
-{
-    struct process *p = arg;
-    int64_t left = time_left_ms(p);
-
-    /* One that rests cannot answer, and how long it did is known at the end. */
-    if (left > 0 || sandbox_is_resting(p->table->sandbox)) {
-        loop_timer_start(p->timer, sandbox_timer_delay(p->table->sandbox, left < 0 ? 0 : left));
-        return;
-    }
-    if (p->exit_held) {
-        return;
-    }
-    if (p->leave_on_timeout) {
-        p->timed_out = true;
-        process_notify(p, PROCESS_EVENT_TIMEOUT);
-        return;
-    }
-    sandbox_fail(p->table->sandbox, "agent_timeout",
-                 "the agent did not end a command that was over its time");
-}
-
-int process_start_timer(struct process *p)
-{
-    int64_t left;
-
-    if (p->timeout_ms == 0) {
-        return 0;
-    }
-    loop_timer_free(p->timer);
-    p->timer = loop_timer_new(p->table->data->node->loop, on_timer, p);
-    if (p->timer == NULL) {
-        return -ENOMEM;
-    }
-    left = time_left_ms(p);
-    loop_timer_start(p->timer, sandbox_timer_delay(p->table->sandbox, left < 0 ? 0 : left));
-    return 0;
-}

@@ -22,6 +22,7 @@
 #include "base/list.h"
 #include "node/command_request.h"
 #include "node/gather.h"
+#include "node/process_timeout.h"
 #include "node/spool.h"
 #include "wire/agent_process.h"
 
@@ -46,22 +47,6 @@ enum process_wait {
     PROCESS_WAIT_ATTACH, /* for its first reader */
     PROCESS_WAIT_TURN,   /* another command of its shell state runs */
     PROCESS_WAIT_COUNT
-};
-
-/* What a watch hears of, as bits. */
-#define PROCESS_EVENT_STARTED 1U
-#define PROCESS_EVENT_OUTPUT  2U
-#define PROCESS_EVENT_STDIN   4U
-#define PROCESS_EVENT_TIMEOUT 8U  /* timeout with on_timeout leave: it runs on */
-#define PROCESS_EVENT_ENDED   16U /* exited or lost */
-#define PROCESS_EVENT_FAILED  32U /* could not be started: start_error says why; freed after */
-#define PROCESS_EVENT_GONE    64U /* the record is being freed */
-
-/* Embedded in what waits for a process; removed before its memory goes, also from inside fn. */
-struct process_watch {
-    struct list link;
-    void (*fn)(void *arg, struct process *process, unsigned int events);
-    void *arg;
 };
 
 struct process_table {
@@ -137,7 +122,7 @@ struct process {
     struct order_position polled; /* the furthest that GET output came (block_when_full) */
     struct order_position left;   /* the furthest reader, when the last one went */
     struct gather gather;
-    struct loop_timer *timer; /* timeout with `leave`; else a guard over the guest's own */
+    struct process_timeout timeout;
 
     /* stdin: the offsets of the bytes in `input` begin at input_base */
     bool has_stdin;
@@ -191,9 +176,6 @@ void process_on_hold_timer(void *arg);   /* fn of data->hold_timer */
 int process_resize(struct process *p, const struct command_tty *size, struct error *err)
     _must_check_;
 const char *process_state_name(enum process_state state);
-json_t *process_describe(const struct process *p); /* the public object; NULL without memory */
-void process_watch_add(struct process *p, struct process_watch *watch);
-void process_watch_remove(struct process_watch *watch);
-void process_notify(struct process *p, unsigned int events);
+json_t *process_describe(const struct process *p);      /* the public object; NULL without memory */
 void process_remove(struct process *p);                 /* and its files */
 int process_save(const struct process *p) _must_check_; /* its record; 0 or -errno */

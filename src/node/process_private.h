@@ -3,6 +3,7 @@
 
 #include "node/agent.h"
 #include "node/process.h"
+#include "node/process_watch.h"
 
 /* An empty record of the table, in no list yet. */
 struct process *process_new(struct process_table *table);
@@ -63,7 +64,6 @@ extern const struct agent_channel_ops process_channel_ops;
 void process_set_state(struct process *p, enum process_state state);
 /* Exited or lost: kept, told and written down. */
 void process_end(struct process *p, enum process_state state);
-int process_start_timer(struct process *p) _must_check_;
 
 /* ---- process_start.c ---- */
 /* Of the sizes that a terminal gets within this time the first one counts at once, the last one at

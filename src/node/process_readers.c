@@ -42,19 +42,33 @@ static uint64_t read_total(const struct process *p)
     return total;
 }
 
+/* Whether its writer is to be held back. */
+static bool must_wait(const struct process *p)
+{
+    if (!p->block_when_full) {
+        return false;
+    }
+    if (order_total(spool_end(p->spool)) - read_total(p) >= p->spool_bytes) {
+        return true;
+    }
+    if (process_table_is_over(p->table)) {
+        p->table->held = true;
+        return true;
+    }
+    return false;
+}
+
 void process_acknowledge(struct process *p)
 {
+    bool waits;
+
     if (p->channel == NULL) {
         return;
     }
-    if (p->block_when_full) {
-        if (order_total(spool_end(p->spool)) - read_total(p) >= p->spool_bytes) {
-            return;
-        }
-        if (process_table_is_over(p->table)) {
-            p->table->held = true;
-            return;
-        }
+    waits = must_wait(p);
+    process_timeout_note(p, waits || spool_is_holding(p->spool));
+    if (waits) {
+        return;
     }
     for (unsigned int i = 0; i < ORDER_STREAMS; i++) {
         agent_channel_ack(p->channel, AGENT_STDOUT + i, spool_kept(p->spool, i));

@@ -182,14 +182,14 @@ static int begin(struct process *p, struct error *err)
     p->paused_before_ms = sandbox_paused_ms(p->table->sandbox);
     p->channel_number = agent_next_channel(sandbox_agent(p->table->sandbox));
     r = write_down(p, err);
-    if (r == 0 && process_start_timer(p) < 0) {
+    if (r == 0 && process_timeout_start(p) < 0) {
         r = error_set(err, ENOMEM, "out of memory");
     }
     if (r == 0) {
         r = open_channel(p, err);
     }
     if (r < 0) {
-        loop_timer_free(TAKE(p->timer));
+        process_timeout_stop(p);
     }
     return r;
 }
@@ -409,7 +409,7 @@ int process_start_again(struct process *p, struct error *err)
         return error_set_code(err, ERROR_CONFLICT, "process_id", "process %s was started already",
                               p->id);
     }
-    loop_timer_free(TAKE(p->timer));
+    process_timeout_stop(p);
     return begin(p, err);
 }
 
@@ -433,7 +433,7 @@ void process_adopt(struct process *p, struct agent *agent)
         return;
     }
     p->channel = agent_channel_adopt(agent, &state, &process_channel_ops, p);
-    if (p->channel == NULL || process_start_timer(p) < 0) {
+    if (p->channel == NULL || process_timeout_start(p) < 0) {
         log_error("process not adopted", "process=%s", p->id);
         process_lose(p, "crashed");
     }

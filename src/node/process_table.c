@@ -49,7 +49,7 @@ void process_discard(struct process *p)
         agent_channel_abandon(TAKE(p->channel)); /* only process_remove makes the guest forget */
     }
     spool_free(p->spool);
-    loop_timer_free(p->timer);
+    process_timeout_stop(p);
     loop_timer_free(p->resize_timer);
     json_decref(p->argv);
     json_decref(p->env);
@@ -255,7 +255,7 @@ void process_table_sleep(struct process_table *table)
         if (p->channel != NULL) {
             agent_channel_abandon(TAKE(p->channel));
         }
-        loop_timer_free(TAKE(p->timer));
+        process_timeout_stop(p);
         p->slept = true;
     }
 }

@@ -11,6 +11,7 @@
 #include "base/id.h"
 #include "io/http_server.h"
 #include "node/process.h"
+#include "node/process_watch.h"
 
 struct call;
 struct data;

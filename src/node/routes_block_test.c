@@ -247,6 +247,86 @@ static void test_an_exit_waits_for_room_on_the_disk(void **state)
     assert_int_equal(rig_websocket_number(&w, "exit_code"), 3);
 }
 
+/* What is left when a timeout kills it waits as well, for longer than a guest may otherwise take to
+ * report the end. */
+#define TIMED_OUT_FIELDS                                                                           \
+    "\"shell\": \"yes\", \"on_full\": \"block\", \"spool_bytes\": 65536, \"timeout_seconds\": 0.5"
+
+static void start_with_guard(const struct fixture *f, const char *setting)
+{
+    rig_kill(f->rig);
+    f->rig->settings = setting;
+    rig_start(f->rig);
+}
+
+/* Many guards pass: it has not ended, and neither has its sandbox. */
+static void expect_no_end(const struct fixture *f, const struct started *p)
+{
+    _cleanup_answer_ struct answer result = {0};
+
+    fixture_ask(f, p, "GET", "/result?wait=2", NULL, &result);
+    assert_int_equal(result.status, 202);
+    rig_wait_state(f->rig, f->sandbox, "running");
+}
+
+static void expect_timed_out_whole(struct rig_websocket *w)
+{
+    size_t n = (size_t)read_to_end(w);
+
+    assert_true(n > SPOOL_BYTES);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(w->output[0].p[i], i % 2 == 0 ? 'y' : '\n');
+    }
+    assert_true(json_is_true(json_object_get(w->event, "timed_out")));
+    assert_int_equal(rig_websocket_number(w, "stdout_bytes"), n);
+}
+
+static void test_a_timeout_waits_for_a_reader(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket w = {0};
+    struct started p;
+
+    start_with_guard(f, "timeout_guard_ms=200");
+    fixture_start(f, TIMED_OUT_FIELDS, &p);
+    expect_no_end(f, &p);
+    attach(f, &p, 0, &w);
+    expect_timed_out_whole(&w);
+}
+
+/* The guest has yet to be asked when the time was over long ago. */
+static void test_a_timeout_that_passed_before_a_restart(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket w = {0};
+    struct started p;
+
+    start_with_guard(f, "timeout_guard_ms=200");
+    fixture_start(f, TIMED_OUT_FIELDS, &p);
+    expect_no_end(f, &p);
+    rig_kill(f->rig);
+    rig_start(f->rig);
+    rig_wait_state(f->rig, f->sandbox, "running");
+    attach(f, &p, 0, &w);
+    expect_timed_out_whole(&w);
+}
+
+static void test_a_timeout_waits_for_room_on_the_disk(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket w = {0};
+    struct started p;
+
+    start_with_guard(f, "timeout_guard_ms=200");
+    set_file_limit(f, 100000);
+    fixture_start(f, TIMED_OUT_FIELDS, &p);
+    attach(f, &p, 0, &w);
+    rig_websocket_until_bytes(&w, 0, SPOOL_BYTES);
+    expect_no_end(f, &p);
+    set_file_limit(f, RLIM_INFINITY);
+    expect_timed_out_whole(&w);
+}
+
 /* Nobody who is attached slows a process that drops. */
 static void test_dropping_waits_for_nobody(void **state)
 {
@@ -273,6 +353,9 @@ int main(void)
         CASE(test_over_restarts),
         CASE(test_waits_for_room_on_the_disk),
         CASE(test_an_exit_waits_for_room_on_the_disk),
+        CASE(test_a_timeout_waits_for_a_reader),
+        CASE(test_a_timeout_that_passed_before_a_restart),
+        CASE(test_a_timeout_waits_for_room_on_the_disk),
         CASE(test_dropping_waits_for_nobody),
     };
 
