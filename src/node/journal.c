@@ -39,6 +39,31 @@ static json_t *pack_info(const struct sandbox_info *i)
         "base_version", i->base_version[0] != '\0' ? i->base_version : NULL);
 }
 
+static json_t *pack_environment(const struct runtime_env *e)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "driver", e->driver, "vmm_version",
+                     e->vmm_version, "accelerator", e->accelerator, "cpu_model", e->cpu_model,
+                     "kernel", e->kernel, "guest_id", e->guest_id, "clock_khz",
+                     (json_int_t)e->tsc_khz);
+}
+
+/* NULL: no memory. */
+static json_t *pack_vm(const struct journal_vm *vm)
+{
+    json_t *root =
+        json_pack("{s:i, s:i, s:i, s:I, s:s, s:s}", "slot", (int)vm->slot, "netns", (int)vm->netns,
+                  "pid", (int)vm->pid, "start_time", (json_int_t)vm->start_time, "boot_id",
+                  vm->boot_id, "binary", vm->binary);
+
+    if (root != NULL && vm->env.driver[0] != '\0' &&
+        (json_object_set_new(root, "environment", pack_environment(&vm->env)) < 0 ||
+         json_object_set_new(root, "ram_is_memfd", json_boolean(vm->ram_is_memfd)) < 0)) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
 static int write_as(int dir_fd, const char *name, const struct journal *journal, bool sync)
 {
     const struct journal_vm *vm = &journal->vm;
@@ -46,14 +71,7 @@ static int write_as(int dir_fd, const char *name, const struct journal *journal,
     int r = root == NULL ? -ENOMEM : 0;
 
     if (r == 0 && vm->slot != 0) {
-        json_t *part =
-            json_pack("{s:i, s:i, s:i, s:I, s:s, s:s}", "slot", (int)vm->slot, "netns",
-                      (int)vm->netns, "pid", (int)vm->pid, "start_time", (json_int_t)vm->start_time,
-                      "boot_id", vm->boot_id, "binary", vm->binary);
-
-        if (part == NULL || json_object_set_new(root, "vm", part) < 0) {
-            r = -ENOMEM;
-        }
+        r = json_object_set_new(root, "vm", pack_vm(vm)) < 0 ? -ENOMEM : 0;
     }
     if (r == 0) {
         r = json_file_write(dir_fd, name, root, sync);
@@ -212,6 +230,30 @@ static bool parse_info(const json_t *root, struct sandbox_info *i)
            parse_sleep(root, i) && parse_base(root, i);
 }
 
+/* Those of earlier releases have none. */
+static bool parse_environment(const json_t *root, struct journal_vm *vm)
+{
+    const json_t *e = json_object_get(root, "environment");
+    const json_t *is_memfd = json_object_get(root, "ram_is_memfd");
+    struct runtime_env *env = &vm->env;
+
+    if (e == NULL) {
+        return true;
+    }
+    if (!json_is_boolean(is_memfd)) {
+        return false;
+    }
+    vm->ram_is_memfd = json_is_true(is_memfd);
+    return json_field_text(e, "driver", env->driver, sizeof(env->driver)) &&
+           env->driver[0] != '\0' &&
+           json_field_text(e, "vmm_version", env->vmm_version, sizeof(env->vmm_version)) &&
+           json_field_text(e, "accelerator", env->accelerator, sizeof(env->accelerator)) &&
+           json_field_text(e, "cpu_model", env->cpu_model, sizeof(env->cpu_model)) &&
+           json_field_text(e, "kernel", env->kernel, sizeof(env->kernel)) &&
+           json_field_text(e, "guest_id", env->guest_id, sizeof(env->guest_id)) &&
+           json_field_u64(e, "clock_khz", INT32_MAX, &env->tsc_khz);
+}
+
 static bool parse_vm(const json_t *root, struct journal_vm *vm)
 {
     unsigned int pid = 0;
@@ -221,7 +263,8 @@ static bool parse_vm(const json_t *root, struct journal_vm *vm)
         !json_field_uint(root, "pid", INT32_MAX, &pid) || pid < 2 ||
         !json_field_u64(root, "start_time", INT64_MAX, &vm->start_time) ||
         !json_field_text(root, "boot_id", vm->boot_id, sizeof(vm->boot_id)) ||
-        !json_field_text(root, "binary", vm->binary, sizeof(vm->binary))) {
+        !json_field_text(root, "binary", vm->binary, sizeof(vm->binary)) ||
+        !parse_environment(root, vm)) {
         return false;
     }
     vm->pid = (pid_t)pid;

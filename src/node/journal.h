@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include "node/runtime.h"
 #include "node/sandbox.h"
 
 #define JOURNAL_FILE     "journal.json"
@@ -23,6 +24,9 @@ struct journal_vm {
     uint64_t start_time;
     char boot_id[40];
     char binary[JOURNAL_BINARY_SIZE];
+    /* What it was started under; driver "": a journal of an earlier release does not say. */
+    struct runtime_env env;
+    bool ram_is_memfd;
 };
 
 struct journal {

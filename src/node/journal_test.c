@@ -78,6 +78,14 @@ static struct journal make_journal(void)
     (void)snprintf(j.info.user, sizeof(j.info.user), "user");
     (void)snprintf(j.vm.boot_id, sizeof(j.vm.boot_id), "96409886-dc78-457e-87eb-3293eaeae76d");
     (void)snprintf(j.vm.binary, sizeof(j.vm.binary), "/usr/bin/qemu-system-x86_64");
+    (void)snprintf(j.vm.env.driver, sizeof(j.vm.env.driver), "qemu");
+    (void)snprintf(j.vm.env.vmm_version, sizeof(j.vm.env.vmm_version), "10.0.2 (Debian 1:10)");
+    (void)snprintf(j.vm.env.accelerator, sizeof(j.vm.env.accelerator), "kvm");
+    (void)snprintf(j.vm.env.cpu_model, sizeof(j.vm.env.cpu_model), "host");
+    (void)snprintf(j.vm.env.kernel, sizeof(j.vm.env.kernel), "6.1.0-44-cloud-amd64");
+    (void)snprintf(j.vm.env.guest_id, sizeof(j.vm.env.guest_id), "0123456789ab-cdef01234567");
+    j.vm.env.tsc_khz = 2300123;
+    j.vm.ram_is_memfd = true;
     return j;
 }
 
@@ -105,6 +113,29 @@ static void test_round_trip(void **state)
     assert_int_equal(journal_write(p->fd, &in), 0);
     assert_int_equal(journal_read(p->fd, &out), 0);
     assert_int_equal(out.vm.slot, 0);
+}
+
+/* What its snapshots are bound to, whatever this program starts after its next start. */
+static void test_the_environment_is_kept(void **state)
+{
+    const struct place *p = *state;
+    struct journal in = make_journal();
+    struct journal out;
+
+    assert_int_equal(journal_write(p->fd, &in), 0);
+    assert_int_equal(journal_read(p->fd, &out), 0);
+    assert_memory_equal(&out.vm.env, &in.vm.env, sizeof(in.vm.env));
+    assert_true(out.vm.ram_is_memfd);
+    in.vm.ram_is_memfd = false;
+    assert_int_equal(journal_write(p->fd, &in), 0);
+    assert_int_equal(journal_read(p->fd, &out), 0);
+    assert_false(out.vm.ram_is_memfd);
+    in.vm.env.driver[0] = '\0'; /* not known: as an earlier release wrote it */
+    assert_int_equal(journal_write(p->fd, &in), 0);
+    assert_int_equal(journal_read(p->fd, &out), 0);
+    assert_int_equal(out.vm.slot, 7);
+    assert_string_equal(out.vm.env.driver, "");
+    assert_string_equal(out.vm.env.accelerator, "");
 }
 
 static void test_sleep_is_kept(void **state)
@@ -218,12 +249,18 @@ static void test_bad_members(void **state)
     refuse(p, "\"slot\":7", "\"slot\":0");
     refuse(p, "\"slot\":7", "\"slot\":-7");
     refuse(p, "\"start_time\":123456789", "\"start_time\":\"1\"");
+    refuse(p, "\"accelerator\":\"kvm\"", "\"accelerator\":\"more than it can be\"");
+    refuse(p, "\"driver\":\"qemu\"", "\"driver\":\"\"");
+    refuse(p, "\"clock_khz\":2300123", "\"clock_khz\":-1");
+    refuse(p, "\"ram_is_memfd\":true", "\"ram_is_memfd\":1");
+    refuse(p, "\"ram_is_memfd\":true", "\"else\":true");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_round_trip, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_environment_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sleep_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sync_tells_what_failed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_prepared_one_is_taken, set_up, tear_down),

@@ -630,12 +630,19 @@ struct sandbox_capture *sandbox_capture_new(struct sandbox *sb)
     c->source = (struct snapshot_source){
         .proc_fd = -1,
         .state_fd = -1,
-        .ram_is_memfd = !parts->runtime.ops->maps_ram_file(&parts->runtime),
         .ram_path = c->ram_path,
         .disk_path = c->disk_path,
         .reserve_mib = sb->node->settings.node_disk_reserve_mib / 2,
         .room = &sb->node->parts->room,
     };
+    if (sb->vm != NULL) {
+        const struct runtime_env *env = vm_environment(sb->vm);
+
+        if (env != NULL) {
+            c->facts.env = *env;
+        }
+        c->source.ram_is_memfd = vm_ram_is_memfd(sb->vm);
+    }
     c->begun_ms = clock_monotonic_ms();
     return c;
 }

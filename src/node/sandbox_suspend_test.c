@@ -25,6 +25,8 @@
 struct vm {
     struct world *world;
     bool stopped;
+    struct runtime_env env;
+    bool ram_is_memfd;
     vm_fn done;
     vm_result_fn saved;
     void *arg;
@@ -33,7 +35,6 @@ struct vm {
 struct world {
     struct node node;
     struct node_parts parts;
-    struct runtime_ops ops;
     struct sandbox sb;
     struct vm vm;
     char dir[64];
@@ -51,6 +52,8 @@ struct world {
     int commit_error;
     int sync_error;
     uint64_t promised; /* of the room */
+    struct snapshot_facts captured;
+    bool captured_memfd;
 };
 
 static struct world *the_world; /* for the fakes that are told of nothing */
@@ -97,11 +100,6 @@ int sandbox_write_journal_as(struct sandbox *sb, enum sandbox_state state)
     return r;
 }
 
-void sandbox_set_state(struct sandbox *sb, enum sandbox_state state)
-{
-    sb->info.state = state;
-}
-
 void sandbox_dir_path(const struct sandbox *sb, const char *file, char *out, size_t size)
 {
     (void)sb;
@@ -125,12 +123,6 @@ void sandbox_end_vm(struct sandbox *sb, struct vm *vm)
 {
     (void)sb;
     note(vm->world, "end");
-}
-
-void sandbox_end_job(struct sandbox *sb)
-{
-    sb->jobs--;
-    sandbox_tell_idle(sb);
 }
 
 void sandbox_change_vm(struct sandbox *sb, struct vm *vm)
@@ -164,12 +156,6 @@ bool snapshot_exists(const char *dir)
 {
     (void)dir;
     return the_world->has_snapshot;
-}
-
-bool snapshot_is_cold(const char *dir)
-{
-    (void)dir;
-    return false;
 }
 
 bool snapshot_has_parts(const char *dir)
@@ -221,10 +207,10 @@ int snapshot_capture(const char *dir,
                      struct error *err)
 {
     (void)dir;
-    (void)facts;
-    (void)source;
     (void)err;
     note(the_world, "capture");
+    the_world->captured = *facts;
+    the_world->captured_memfd = source->ram_is_memfd;
     ret->promised_bytes = 4096;
     the_world->promised += 4096;
     return 0;
@@ -254,11 +240,6 @@ void snapshot_room_give_back(struct snapshot_room *room, uint64_t bytes)
 
 /* ---- fakes: the VM and its agent ---- */
 
-struct agent *vm_agent(const struct vm *vm)
-{
-    return (struct agent *)(uintptr_t)vm;
-}
-
 static void command(struct vm *vm, const char *word, vm_fn done, void *arg)
 {
     note(vm->world, word);
@@ -286,6 +267,16 @@ void vm_check(struct vm *vm, vm_fn done, void *arg)
 bool vm_is_stopped(const struct vm *vm)
 {
     return vm->stopped;
+}
+
+const struct runtime_env *vm_environment(const struct vm *vm)
+{
+    return &vm->env;
+}
+
+bool vm_ram_is_memfd(const struct vm *vm)
+{
+    return vm->ram_is_memfd;
 }
 
 void vm_save(struct vm *vm, int state_fd, vm_result_fn done, void *arg)
@@ -367,10 +358,10 @@ static void work(struct world *w)
     w->done(w->job);
 }
 
-static bool maps_ram(const struct runtime *rt)
+static void set_env(struct runtime_env *env, const char *version, const char *accelerator)
 {
-    (void)rt;
-    return true;
+    (void)snprintf(env->vmm_version, sizeof(env->vmm_version), "%s", version);
+    (void)snprintf(env->accelerator, sizeof(env->accelerator), "%s", accelerator);
 }
 
 static void begin(struct world *w, enum sandbox_state state)
@@ -385,8 +376,6 @@ static void begin(struct world *w, enum sandbox_state state)
     assert_int_equal(file_write_atomic(AT_FDCWD, path, span_of_str("a disk"), 0600, false), 0);
     (void)snprintf(path, sizeof(path), "%s/ram", w->dir);
     assert_int_equal(file_write_atomic(AT_FDCWD, path, span_of_str("a base"), 0600, false), 0);
-    w->ops.maps_ram_file = maps_ram;
-    w->parts.runtime.ops = &w->ops;
     w->node.parts = &w->parts;
     w->node.settings.node_silence_timeout_ms = 1000;
     list_init(&w->parts.captures_waiting);
@@ -394,6 +383,9 @@ static void begin(struct world *w, enum sandbox_state state)
     w->sb.dir_fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     w->sb.vm = &w->vm;
     w->sb.info.state = state;
+    set_env(&w->parts.runtime.env, "10.0.2", "tcg");
+    set_env(&w->vm.env, "7.2", "kvm"); /* it was adopted */
+    w->vm.ram_is_memfd = true;
     w->vm.world = w;
     w->vm.stopped = state == SANDBOX_STATE_PAUSED;
 }
@@ -442,6 +434,9 @@ static void test_each_step_is_written_before_it_is_taken(void **state)
     assert_int_equal(w.sb.change_err.code, (struct error){0}.code);
     work(&w);
     expect(&w, "capture tag commit journal:suspended", SANDBOX_STATE_SUSPENDING);
+    assert_string_equal(w.captured.env.vmm_version, "7.2"); /* what its VM runs under */
+    assert_string_equal(w.captured.env.accelerator, "kvm");
+    assert_true(w.captured_memfd);
     assert_true(w.written_asleep);
     assert_non_null(w.sb.vm);
     assert_true(has_disk(&w));

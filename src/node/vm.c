@@ -563,6 +563,8 @@ struct vm *vm_start(struct node *node,
         return NULL;
     }
     vm->spec = *spec;
+    vm->env = node->parts->runtime.env;
+    vm->ram_is_memfd = spec->ram_memfd >= 0;
     vm->slot = vm_take_slot(node, vm);
     if (vm->slot == 0) {
         (void)error_set_code(err, ERROR_CAPACITY_UNAVAILABLE, NULL,
@@ -634,11 +636,15 @@ static bool runs_binary(pid_t pid, const char *binary)
 /* Opens what refers to the process, then checks that it is still the one of the journal. */
 static bool adopt_process(struct vm *vm, const struct journal_vm *record)
 {
+    const struct runtime *rt = &vm->node->parts->runtime;
     char path[64];
 
     vm->pid = record->pid;
     vm->start_time = record->start_time;
     (void)snprintf(vm->binary, sizeof(vm->binary), "%s", record->binary);
+    vm->env = record->env;
+    vm->ram_is_memfd =
+        record->env.driver[0] != '\0' ? record->ram_is_memfd : !rt->ops->maps_ram_file(rt);
     vm->pidfd = pidfd_open(record->pid, 0);
     if (vm->pidfd < 0 || vmm_start_time(record->pid) != record->start_time ||
         !runs_binary(record->pid, record->binary)) {

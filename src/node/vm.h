@@ -97,6 +97,11 @@ unsigned int vm_slot(const struct vm *vm);
 pid_t vm_pid(const struct vm *vm);
 /* A descriptor of its /proc directory, which is never that of another process. -errno. */
 int vm_open_process(const struct vm *vm) _must_check_;
+/* What it was started under, whatever one started now would be: its snapshots are bound to that.
+ * NULL: an earlier release started it, and the node's own is not known yet. */
+const struct runtime_env *vm_environment(const struct vm *vm);
+/* Whether its RAM is a memory file instead of the image. */
+bool vm_ram_is_memfd(const struct vm *vm);
 /* The image that it maps; "" when it was adopted. */
 const char *vm_ram_path(const struct vm *vm);
 struct agent *vm_agent(const struct vm *vm);

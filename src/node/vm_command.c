@@ -312,8 +312,25 @@ void vm_seed_console(struct vm *vm, struct span text)
     buf_put(&vm->console, text);
 }
 
+const struct runtime_env *vm_environment(const struct vm *vm)
+{
+    const struct node_parts *parts = vm->node->parts;
+
+    if (vm->env.driver[0] != '\0') {
+        return &vm->env;
+    }
+    return parts->environment_known ? &parts->runtime.env : NULL;
+}
+
+bool vm_ram_is_memfd(const struct vm *vm)
+{
+    return vm->ram_is_memfd;
+}
+
 void vm_describe(const struct vm *vm, struct journal_vm *out)
 {
+    const struct runtime_env *env = vm_environment(vm);
+
     *out = (struct journal_vm){
         .slot = vm->slot,
         .netns = vm->netns.n,
@@ -322,6 +339,10 @@ void vm_describe(const struct vm *vm, struct journal_vm *out)
     };
     (void)snprintf(out->boot_id, sizeof(out->boot_id), "%s", vm->node->parts->boot_id);
     (void)snprintf(out->binary, sizeof(out->binary), "%s", vm->binary);
+    if (env != NULL) {
+        out->env = *env;
+        out->ram_is_memfd = vm->ram_is_memfd;
+    }
 }
 
 int vm_move_disk(struct vm *vm, const char *path)

@@ -238,10 +238,47 @@ static void test_it_is_described_by_the_program_that_it_runs(void **state)
     assert_string_equal(record.binary, "/usr/bin/its-own");
 }
 
+static void set_accelerator(struct runtime_env *env, const char *accelerator)
+{
+    (void)snprintf(env->driver, sizeof(env->driver), "qemu");
+    (void)snprintf(env->accelerator, sizeof(env->accelerator), "%s", accelerator);
+}
+
+/* A record without it is an earlier release's, and a guess is written down once, not anew after
+ * each restart. */
+static void test_it_is_described_by_what_it_was_started_under(void **state)
+{
+    struct world w;
+    struct journal_vm record;
+
+    (void)state;
+    begin(&w, true);
+    set_accelerator(&w.parts.runtime.env, "tcg");
+    assert_null(vm_environment(&w.vm));
+    vm_describe(&w.vm, &record);
+    assert_string_equal(record.env.driver, "");
+    w.parts.environment_known = true;
+    assert_string_equal(vm_environment(&w.vm)->accelerator, "tcg");
+    vm_describe(&w.vm, &record);
+    assert_string_equal(record.env.accelerator, "tcg");
+
+    set_accelerator(&w.vm.env, "kvm");
+    w.vm.ram_is_memfd = true;
+    for (int known = 0; known < 2; known++) {
+        w.parts.environment_known = known == 1;
+        assert_string_equal(vm_environment(&w.vm)->accelerator, "kvm");
+        assert_true(vm_ram_is_memfd(&w.vm));
+        vm_describe(&w.vm, &record);
+        assert_string_equal(record.env.accelerator, "kvm");
+        assert_true(record.ram_is_memfd);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_is_described_by_the_program_that_it_runs),
+        cmocka_unit_test(test_it_is_described_by_what_it_was_started_under),
         cmocka_unit_test(test_each_hears_its_own_answer),
         cmocka_unit_test(test_the_connection_is_waited_for),
         cmocka_unit_test(test_nothing_is_heard_after_the_end),

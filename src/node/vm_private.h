@@ -37,6 +37,8 @@ struct vm {
     int log_fd;
     uint64_t start_time;
     char binary[JOURNAL_BINARY_SIZE]; /* the program it runs, whatever one started now would be */
+    struct runtime_env env;           /* the one it was started under; driver "": not known */
+    bool ram_is_memfd;
     bool exited;
     bool job_running; /* a worker uses this struct */
     bool end_wanted;  /* vm_end came while a job ran */
