@@ -1,5 +1,6 @@
 /* space-api and its node are killed at the worst moments: every operation ends in a definite state,
  * nothing is made twice, nothing is orphaned. And what Idempotency-Key promises. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,7 +12,9 @@
 #include <cmocka.h>
 
 #include "api/test_rig.h"
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/fd.h"
 
 #define HEAD "Idempotency-Key: "
 
@@ -354,6 +357,56 @@ static void test_retryable_is_not_stored(void **state)
     assert_string_equal(value, "true");
 }
 
+static int count_heard(const struct rig *rig, const char *call)
+{
+    _cleanup_buf_ struct buf log = buf_make(0);
+    const char *at;
+    char path[160];
+    int count = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/node.log", rig->dir);
+    assert_int_equal(file_read(AT_FDCWD, path, 1U << 24, &log), 0);
+    for (at = strstr(buf_str(&log), call); at != NULL; at = strstr(at + 1, call)) {
+        count++;
+    }
+    return count;
+}
+
+/* The node finds out which accelerator works, and starts nothing meanwhile. Who waits is not kept
+ * waiting after that: the feed says it, and the next attempt would have been seconds away. */
+static void test_what_the_node_refused_comes_again_when_it_has_started(void **state)
+{
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer waits = {0};
+    _cleanup_answer_ struct answer op = {0};
+    int64_t end = clock_monotonic_ms() + 20000;
+    int64_t said_ms;
+    char other[21];
+    char call[80];
+    char path[160];
+
+    rig_create(rig, "{\"template\": \"base\"}", other);
+    rig_control(rig, "fail service_unavailable\n");
+    rig_ask(rig, "POST", "/v1/sandboxes?wait=0", "{\"template\": \"base\"}", &waits);
+    assert_int_equal(waits.status, 202);
+    (void)snprintf(call, sizeof(call), "PUT /n1/sandboxes/%s?", answer_text(&waits, "sandbox.id"));
+    while (count_heard(rig, call) < 5) { /* the next one is 3.2 s away */
+        assert_true(clock_monotonic_ms() < end);
+        rig_sleep_ms(10);
+    }
+    rig_control(rig, "started 1\n");
+    said_ms = clock_monotonic_ms();
+    sandbox_path(path, other, "/console");
+    rig_expect(rig, 200, "GET", path, NULL);
+    (void)snprintf(path, sizeof(path), "/v1/operations/%s?wait=20",
+                   answer_text(&waits, "operation.id"));
+    rig_ask(rig, "GET", path, NULL, &op);
+    assert_string_equal(answer_text(&op, "state"), "succeeded");
+    assert_true(clock_monotonic_ms() - said_ms < 2000);
+    assert_int_equal(count_heard(rig, call), 6);
+    rig_control(rig, "");
+}
+
 static void test_at_once(void **state)
 {
     struct rig *rig = *state;
@@ -585,6 +638,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_expiry_survives_a_restart),
         cmocka_unit_test(test_replay),
         cmocka_unit_test(test_retryable_is_not_stored),
+        cmocka_unit_test(test_what_the_node_refused_comes_again_when_it_has_started),
         cmocka_unit_test(test_at_once),
         cmocka_unit_test(test_the_first_client_goes),
         cmocka_unit_test(test_a_command_runs_once),

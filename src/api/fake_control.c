@@ -53,6 +53,8 @@ void control_read(const char *path, struct control *c)
             c->lose = number != 0;
         } else if (span_equals_str(key, "not_ready")) {
             c->not_ready = number != 0;
+        } else if (span_equals_str(key, "started")) {
+            c->is_started = number != 0;
         } else if (span_equals_str(key, "delete_delay_ms")) {
             c->delete_delay_ms = (int)number;
         } else if (span_equals_str(key, "change_delay_ms")) {

@@ -12,6 +12,7 @@ struct control {
     bool lose_answer; /* a command runs, but 503 is said of it */
     bool lose;
     bool not_ready;
+    bool is_started; /* the feed says so at each request */
     int delete_delay_ms;
     bool delete_fail;
     int change_delay_ms; /* of a pause, suspend or wake */

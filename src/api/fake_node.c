@@ -122,16 +122,21 @@ static void feed_write(struct http_exchange *exchange, const char *name, json_t 
     (void)http_exchange_write(exchange, buf_span(&text));
 }
 
-static void feed_tell(struct fake *fake, const struct fake_sandbox *s, const char *state)
+static void feed_tell_all(struct fake *fake, const char *name, json_t *data)
 {
+    _cleanup_json_ json_t *owned = data;
     struct list *it;
     struct list *following;
 
     list_foreach(it, following, &fake->feeds)
     {
-        feed_write(list_entry(it, struct later, feed_link)->exchange, "sandbox",
-                   describe(s, state));
+        feed_write(list_entry(it, struct later, feed_link)->exchange, name, json_incref(owned));
     }
+}
+
+static void feed_tell(struct fake *fake, const struct fake_sandbox *s, const char *state)
+{
+    feed_tell_all(fake, "sandbox", describe(s, state));
 }
 
 static void drop_sandbox(struct fake *fake, struct fake_sandbox *s)
@@ -732,6 +737,9 @@ static void on_request(void *ctx, struct http_exchange *exchange)
     control_read(fake->control_path, &c);
     /* Into node.log: what space-api hands down is looked at by tests. */
     (void)fprintf(stderr, "%s %s?%s\n", method, path, http_exchange_query(exchange));
+    if (c.is_started) {
+        feed_tell_all(fake, "started", json_object());
+    }
     if (serve_files(fake, exchange)) {
         return;
     }

@@ -6,6 +6,7 @@
  *   die_in_answer 1 it ends in the middle of the answer to run
  *   lose 1          a sandbox fails right behind its creation; the PUT's answer comes later
  *   not_ready 1     /n1/node says so
+ *   started 1       the feed says `started` at every request
  *   delete_delay_ms N, delete_fail 1
  *   change_delay_ms N before a pause, suspend or wake is answered; change_fail CODE for its error
  * The file is read at every request. */

@@ -726,6 +726,18 @@ void lifecycle_resume(struct api *api)
     }
 }
 
+void lifecycle_hurry(struct api *api)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &api->lifecycle->jobs)
+    {
+        list_entry(it, struct job, link)->delay_ms = RETRY_FIRST_MS;
+    }
+    lifecycle_resume(api);
+}
+
 struct lifecycle *lifecycle_new(struct api *api)
 {
     struct lifecycle *lifecycle = calloc(1, sizeof(*lifecycle));

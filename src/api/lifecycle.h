@@ -22,6 +22,9 @@ void lifecycle_free(struct lifecycle *lifecycle);
 int lifecycle_load(struct api *api, struct error *err) _must_check_;
 /* The node is there: sends what is parked. */
 void lifecycle_resume(struct api *api);
+/* The node does now what it has refused for a while: the same, and who is refused once more does
+ * not wait for long. */
+void lifecycle_hurry(struct api *api);
 
 /* Sends a create whose sandbox and operation (id "" for none) are in the store. */
 int lifecycle_create(struct api *api,

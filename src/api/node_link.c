@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/feed.h"
+#include "api/lifecycle.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "io/http_client.h"
@@ -311,6 +312,9 @@ static int on_event(void *arg, const struct sse_event *event)
     }
     if (strcmp(event->name, "checkpoint") == 0) {
         return feed_on_checkpoint(link->api, event->data);
+    }
+    if (strcmp(event->name, "started") == 0) {
+        lifecycle_hurry(link->api);
     }
     if (strcmp(event->name, "synced") == 0 && link->state == LINK_FEEDING) {
         int r = feed_on_synced(link->api);

@@ -216,7 +216,9 @@ static void print_node(struct buf *out, const json_t *document)
         return;
     }
     if (json_is_object(environment)) {
-        put_line(out, "accelerator", "%s%s%s%s", api_text(environment, "accelerator"),
+        const char *accelerator = api_text(environment, "accelerator");
+
+        put_line(out, "accelerator", "%s%s%s%s", accelerator[0] != '\0' ? accelerator : "unknown",
                  reason[0] != '\0' ? " (" : "", reason, reason[0] != '\0' ? ")" : "");
         put_line(out, "environment", "%s %s, CPU %s, kernel %s", api_text(environment, "driver"),
                  api_text(environment, "vmm_version"), api_text(environment, "cpu_model"),

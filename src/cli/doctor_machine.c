@@ -102,6 +102,11 @@ static void check_accelerator(struct doctor *d)
     const char *name = api_text(environment, "accelerator");
     const char *reason = api_text(environment, "accelerator_reason");
 
+    if (name[0] == '\0' && reason[0] != '\0') {
+        doctor_put(d, "accelerator", DOCTOR_DEGRADED, "ask again in a minute at most",
+                   "not known yet, %s", reason);
+        return;
+    }
     if (name[0] == '\0' && geteuid() != 0) {
         return; /* only root may ask the node */
     }

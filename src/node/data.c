@@ -116,6 +116,11 @@ static void on_checkpoint(void *ctx, const struct checkpoint *ck)
     feed_on_checkpoint(ctx, ck);
 }
 
+static void on_started(void *ctx)
+{
+    feed_on_started(ctx);
+}
+
 static void on_free(void *ctx, struct sandbox *sb)
 {
     struct data *data = ctx;
@@ -267,6 +272,7 @@ int data_new(struct node *node, struct data **ret_data, struct error *err)
                                       .on_silent = on_silent,
                                       .on_asleep = on_asleep,
                                       .on_checkpoint = on_checkpoint,
+                                      .on_started = on_started,
                                       .on_free = on_free};
     node->hooks_ctx = data;
     node->data = data;

@@ -100,6 +100,13 @@ bool node_is_ready(const struct node *node)
     return true;
 }
 
+int node_check_start(const struct node *node, struct error *err)
+{
+    return node->parts->environment_known
+               ? 0
+               : error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "not known yet");
+}
+
 int snapshot_capture_cold(const char *dir,
                           const struct snapshot_source *source,
                           struct snapshot_sizes *ret,

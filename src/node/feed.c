@@ -183,6 +183,17 @@ void feed_on_checkpoint(struct data *data, const struct checkpoint *ck)
     }
 }
 
+void feed_on_started(struct data *data)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &data->feeds)
+    {
+        write_event(list_entry(it, struct feed_reader, link), "started", json_object());
+    }
+}
+
 void feed_forget(struct data *data)
 {
     while (!list_is_empty(&data->changes)) {

@@ -132,26 +132,39 @@ static int find_stage(struct node_parts *p, struct error *err)
 
 /* ---- start and stop ---- */
 
+/* From here on VMs are started. */
 static void on_environment(void *arg)
 {
     struct node *node = arg;
 
+    node->parts->probe = NULL;
     node->parts->environment_known = true;
-    log_info("node_ready", "vmm=%s accelerator=%s kernel=%s", node->parts->runtime.env.vmm_version,
-             node->parts->runtime.env.accelerator, node->parts->runtime.env.kernel);
+    log_info("node_starts_vms", "vmm=%s accelerator=%s kernel=%s",
+             node->parts->runtime.env.vmm_version, node->parts->runtime.env.accelerator,
+             node->parts->runtime.env.kernel);
     pool_start(node->parts->pool);
-    objects_start(node);
-    template_pruner_start(node->parts->pruner);
-    memory_guard_start(node->parts->guard);
+    if (node->hooks.on_started != NULL) {
+        node->hooks.on_started(node->hooks_ctx);
+    }
 }
 
+/* What lives is served. Which accelerator works may take a test guest's boot to find out. */
 static void on_adopted(void *arg)
 {
     struct node *node = arg;
+    struct probe *probe;
 
+    if (node->parts->stopping) {
+        return;
+    }
     node->parts->adopted = true;
+    log_info("node_ready", "sandboxes=%u", sandbox_count(node));
     netns_pool_start(node->parts->netns);
-    probe_accelerator(node, on_environment, node);
+    objects_start(node);
+    template_pruner_start(node->parts->pruner);
+    memory_guard_start(node->parts->guard);
+    probe = probe_accelerator(node, on_environment, node);
+    node->parts->probe = probe;
 }
 
 int node_start(struct node *node, struct error *err)
@@ -168,6 +181,7 @@ int node_start(struct node *node, struct error *err)
         struct runtime *rt = &node->parts->runtime;
 
         rt->ops = runtime_driver;
+        (void)snprintf(rt->accelerator_reason, sizeof(rt->accelerator_reason), "being tried");
         (void)snprintf(rt->cpu, sizeof(rt->cpu), "%s", node->settings.node_cpu);
         r = rt->ops->detect(node->settings.node_qemu, rt, err);
     }
@@ -217,6 +231,7 @@ void node_stop(struct node *node)
         return;
     }
     p->stopping = true;
+    probe_cancel(TAKE(p->probe));
     if (p->wakes.timer != NULL) {
         gate_done(&p->wakes); /* who waited there gives up */
     }
@@ -272,8 +287,19 @@ void node_free(struct node *node)
 
 bool node_is_ready(const struct node *node)
 {
-    return node->parts != NULL && node->parts->adopted && node->parts->environment_known &&
-           !node->parts->stopping;
+    return node->parts != NULL && node->parts->adopted && !node->parts->stopping;
+}
+
+int node_check_start(const struct node *node, struct error *err)
+{
+    if (!node_is_ready(node)) {
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    }
+    return node->parts->environment_known
+               ? 0
+               : error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
+                                "the node finds out which accelerator works here: it starts no VM "
+                                "before that");
 }
 
 /* ---- descriptions ---- */
@@ -322,9 +348,6 @@ static json_t *describe_waiting(const struct node *node)
 
     if (!node->parts->adopted) {
         (void)json_array_append_new(list, json_string("adoption"));
-    }
-    if (!node->parts->environment_known) {
-        (void)json_array_append_new(list, json_string("accelerator"));
     }
     return list;
 }

@@ -45,6 +45,8 @@ struct node_hooks {
     void (*on_asleep)(void *ctx, struct sandbox *sb);
     /* A checkpoint is in the object store now. */
     void (*on_checkpoint)(void *ctx, const struct checkpoint *ck);
+    /* The accelerator is known: what node_check_start refused may come again. */
+    void (*on_started)(void *ctx);
     /* The sandbox's memory is about to be freed: free what sandbox_set_processes hung into it. */
     void (*on_free)(void *ctx, struct sandbox *sb);
 };
@@ -69,8 +71,11 @@ int node_stop_all(struct node *node, struct error *err) _must_check_;
 void node_stop(struct node *node);
 /* Frees the rest, when the loop is gone. */
 void node_free(struct node *node);
-/* True when adoption is complete and the environment is known. */
+/* True when adoption is complete: what lives is served. */
 bool node_is_ready(const struct node *node);
+/* service_unavailable until that and the accelerator are known: nothing is started under a guess.
+ * 0 or negative. */
+int node_check_start(const struct node *node, struct error *err) _must_check_;
 /* The body of GET /n1/node, without `sandboxes`' details. */
 struct json_t *node_describe(struct node *node);
 /* The items of GET /n1/templates. */

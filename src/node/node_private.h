@@ -14,6 +14,7 @@ struct memory_guard;
 struct objects;
 struct netns_pool;
 struct pool;
+struct probe;
 struct sandbox_set;
 struct template_pruner;
 struct vm;
@@ -51,6 +52,7 @@ struct node_parts {
     uint64_t total_mib;
     uint64_t reserve_mib;
     bool reflink;
+    struct probe *probe; /* while a test guest boots */
     bool environment_known;
     bool adopted;
     bool stopping;

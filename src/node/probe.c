@@ -1,15 +1,14 @@
 #include "node/probe.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "io/loop.h"
+#include "node/accelerator.h"
 #include "node/json_field.h"
 #include "node/node_private.h"
 #include "node/vm.h"
@@ -163,44 +162,50 @@ static void on_end(void *arg, struct vm *vm, const char *code, const char *messa
     finish_probe(p, "tcg", reason);
 }
 
-static void begin(void *arg)
+/* Where no guest has to be asked. */
+static bool decide(struct probe *p)
+{
+    const char *setting = p->node->settings.node_accelerator;
+    int r;
+
+    if (strcmp(setting, "auto") != 0) {
+        finish(p, setting, "set by node.accelerator");
+        return true;
+    }
+    r = accelerator_open("kvm");
+    if (r < 0) {
+        char reason[128];
+
+        (void)snprintf(reason, sizeof(reason), "/dev/kvm cannot be opened: %s", strerror(-r));
+        finish(p, "tcg", reason);
+        return true;
+    }
+    return use_cache(p);
+}
+
+static bool start_guest(struct probe *p)
 {
     static const struct vm_owner owner = {on_end};
-    struct probe *p = arg;
     struct vm_spec spec = {.mode = RUNTIME_MODE_PROBE,
                            .vcpus = 1,
                            .memory_mib = PROBE_MEMORY_MIB,
                            .ram_memfd = -1,
                            .accelerator = "kvm"};
-    const char *setting = p->node->settings.node_accelerator;
+    struct runtime *rt = &p->node->parts->runtime;
     struct error err = {0};
-    _cleanup_close_ int fd = -1;
 
-    if (strcmp(setting, "auto") != 0) {
-        finish(p, setting, "set by node.accelerator");
-        return;
-    }
-    fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
-    if (fd < 0) {
-        char reason[128];
-
-        (void)snprintf(reason, sizeof(reason), "/dev/kvm cannot be opened: %s", strerror(errno));
-        finish(p, "tcg", reason);
-        return;
-    }
-    if (use_cache(p)) {
-        return;
-    }
     p->timer = loop_timer_new(p->node->loop, on_poll, p);
     p->vm = p->timer != NULL ? vm_start(p->node, &spec, &owner, p, &err) : NULL;
     if (p->vm == NULL) {
-        finish(p, "tcg", "the test guest could not be started");
-        return;
+        return false;
     }
     vm_on_ready(p->vm, on_ready, p);
+    (void)snprintf(rt->accelerator_reason, sizeof(rt->accelerator_reason),
+                   "being tried: a test guest boots under KVM");
+    return true;
 }
 
-void probe_accelerator(struct node *node, void (*done)(void *arg), void *arg)
+struct probe *probe_accelerator(struct node *node, void (*done)(void *arg), void *arg)
 {
     struct probe *p = calloc(1, sizeof(*p));
 
@@ -209,12 +214,32 @@ void probe_accelerator(struct node *node, void (*done)(void *arg), void *arg)
 
         rt->ops->set_accelerator(rt, "tcg", "no memory for a probe");
         done(arg);
-        return;
+        return NULL;
     }
     p->node = node;
     p->done = done;
     p->arg = arg;
-    if (loop_defer(node->loop, begin, p) < 0) {
-        begin(p);
+    if (decide(p)) {
+        return NULL;
     }
+    if (!start_guest(p)) {
+        finish(p, "tcg", "the test guest could not be started");
+        return NULL;
+    }
+    return p;
+}
+
+void probe_cancel(struct probe *p)
+{
+    struct vm *vm;
+
+    if (p == NULL) {
+        return;
+    }
+    vm = TAKE(p->vm);
+    if (vm != NULL) {
+        vm_end(vm, NULL, NULL);
+    }
+    loop_timer_free(p->timer);
+    free(p);
 }

@@ -162,6 +162,8 @@ void handle_metrics(struct call *call, json_t *body);
 void feed_on_change(struct data *data, struct sandbox *sb);
 /* It is in the object store now. */
 void feed_on_checkpoint(struct data *data, const struct checkpoint *ck);
+/* VMs are started from now on. */
+void feed_on_started(struct data *data);
 /* feed_timer: tells the readers what has changed. */
 void feed_on_timer(void *arg);
 void feed_forget(struct data *data);

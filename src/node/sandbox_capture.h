@@ -51,6 +51,8 @@ struct sandbox_capture {
 };
 
 /* ---- sandbox_suspend.c ---- */
+/* service_unavailable while it is not known what a snapshot of it would be bound to. */
+int sandbox_check_capture(const struct sandbox *sb, struct error *err) _must_check_;
 /* NULL: no memory. Becomes sb->capture. */
 struct sandbox_capture *sandbox_capture_new(struct sandbox *sb);
 void sandbox_capture_free(struct sandbox_capture *c);

@@ -277,8 +277,9 @@ int sandbox_checkpoint(struct sandbox *sb, struct checkpoint *ck, bool memory, s
     if (!lives && before != SANDBOX_STATE_SUSPENDED) {
         return sandbox_refuse(sb, "be captured", err);
     }
-    if (!node_is_ready(sb->node)) {
-        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    r = sandbox_check_capture(sb, err);
+    if (r < 0) {
+        return r;
     }
     c = make_capture(sb, ck, memory, err);
     if (c == NULL) {

@@ -339,10 +339,10 @@ static int refuse(const struct sandbox *sb,
     if ((!lives && sb->info.state != SANDBOX_STATE_SUSPENDED) || sb->restore != NULL) {
         return sandbox_refuse(sb, "be rolled back", err);
     }
-    if (!node_is_ready(sb->node)) {
-        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    r = node_check_start(sb->node, err);
+    if (r == 0 && !lives) {
+        r = sandbox_check_admission(sb->node, sb->info.memory_mib, true, err);
     }
-    r = lives ? 0 : sandbox_check_admission(sb->node, sb->info.memory_mib, true, err);
     if (r == 0) {
         r = checkpoint_use(sb->node, checkpoint_id, ret_ck, err);
     }

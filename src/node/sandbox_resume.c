@@ -481,12 +481,11 @@ static struct sandbox_resume *make_resume(struct sandbox *sb)
 
 int sandbox_begin_resume(struct sandbox *sb, struct error *err)
 {
-    int r;
+    int r = node_check_start(sb->node, err);
 
-    if (!node_is_ready(sb->node)) {
-        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    if (r == 0) {
+        r = sandbox_check_admission(sb->node, sb->info.memory_mib, true, err);
     }
-    r = sandbox_check_admission(sb->node, sb->info.memory_mib, true, err);
     return r < 0 ? r : sandbox_resume_admitted(sb, err);
 }
 

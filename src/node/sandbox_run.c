@@ -590,13 +590,13 @@ int sandbox_create(struct node *node,
         *ret_sb = sb;
         return 0;
     }
-    if (!node_is_ready(node)) {
-        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
-    }
     if (!id_is_valid(spec->id, "sb")) {
         return error_set_code(err, ERROR_INVALID_REQUEST, "id", "not a sandbox id");
     }
-    r = resolve(node, spec, &t, &resolved, image, err);
+    r = node_check_start(node, err);
+    if (r == 0) {
+        r = resolve(node, spec, &t, &resolved, image, err);
+    }
     if (r == 0) {
         r = load_template(node, &resolved, &t, err);
     }

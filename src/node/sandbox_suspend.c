@@ -609,6 +609,14 @@ void sandbox_snapshot_facts(const struct sandbox *sb, struct snapshot_facts *f)
     f->env = rt->env;
 }
 
+int sandbox_check_capture(const struct sandbox *sb, struct error *err)
+{
+    if (!node_is_ready(sb->node)) {
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    }
+    return sb->vm != NULL && vm_environment(sb->vm) == NULL ? node_check_start(sb->node, err) : 0;
+}
+
 struct sandbox_capture *sandbox_capture_new(struct sandbox *sb)
 {
     const struct node_parts *parts = sb->node->parts;
@@ -698,10 +706,10 @@ static bool has_older(const struct sandbox *sb)
 static int begin(struct sandbox *sb, const struct sandbox_reason *reason, struct error *err)
 {
     const struct sandbox_info before = sb->info;
-    int r;
+    int r = sandbox_check_capture(sb, err);
 
-    if (!node_is_ready(sb->node)) {
-        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "the node is starting");
+    if (r < 0) {
+        return r;
     }
     if (has_older(sb)) {
         sandbox_drop_snapshot(sb);

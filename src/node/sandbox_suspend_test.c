@@ -27,6 +27,7 @@ struct vm {
     bool stopped;
     struct runtime_env env;
     bool ram_is_memfd;
+    bool is_of_old; /* its record does not say what it was started under */
     vm_fn done;
     vm_result_fn saved;
     void *arg;
@@ -271,7 +272,7 @@ bool vm_is_stopped(const struct vm *vm)
 
 const struct runtime_env *vm_environment(const struct vm *vm)
 {
-    return &vm->env;
+    return vm->is_of_old ? NULL : &vm->env;
 }
 
 bool vm_ram_is_memfd(const struct vm *vm)
@@ -378,6 +379,7 @@ static void begin(struct world *w, enum sandbox_state state)
     assert_int_equal(file_write_atomic(AT_FDCWD, path, span_of_str("a base"), 0600, false), 0);
     w->node.parts = &w->parts;
     w->node.settings.node_silence_timeout_ms = 1000;
+    w->parts.environment_known = true;
     list_init(&w->parts.captures_waiting);
     w->sb.node = &w->node;
     w->sb.dir_fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -446,6 +448,24 @@ static void test_each_step_is_written_before_it_is_taken(void **state)
     assert_null(w.sb.vm);
     assert_null(w.sb.capture);
     assert_false(has_disk(&w));
+    end(&w);
+}
+
+/* The node finds out which accelerator works: only what depends on that waits. */
+static void test_what_its_snapshot_is_bound_to_is_known_first(void **state)
+{
+    struct error err = {0};
+    struct world w;
+
+    (void)state;
+    begin(&w, SANDBOX_STATE_RUNNING);
+    w.parts.environment_known = false;
+    w.vm.is_of_old = true;
+    assert_true(suspend(&w, &err) < 0);
+    assert_int_equal(err.code, ERROR_SERVICE_UNAVAILABLE);
+    expect(&w, "", SANDBOX_STATE_RUNNING);
+    w.vm.is_of_old = false;
+    suspend_to_the_capture(&w);
     end(&w);
 }
 
@@ -762,6 +782,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_step_is_written_before_it_is_taken),
+        cmocka_unit_test(test_what_its_snapshot_is_bound_to_is_known_first),
         cmocka_unit_test(test_what_cannot_be_synchronised_is_undone),
         cmocka_unit_test(test_what_ends_meanwhile_is_left_alone),
         cmocka_unit_test(test_a_snapshot_stays_until_its_wake_is_synchronised),

@@ -461,6 +461,7 @@ int template_make(struct node *node,
 {
     struct making *m = find_making(node, order->version);
     struct template_info info = {0};
+    int r;
 
     if (m != NULL) {
         return add_waiter(&m->waiters, fn, arg) < 0 ? error_set(err, ENOMEM, "no memory") : 0;
@@ -473,6 +474,10 @@ int template_make(struct node *node,
         m->was_published = true;
         publish(m);
         return 0;
+    }
+    r = node_check_start(node, err);
+    if (r < 0) {
+        return r;
     }
     if (template_files_exist(node->parts->volume, order->version)) {
         return error_set_code(err, ERROR_CONFLICT, NULL, "the template %.64s@%.24s was deleted",

@@ -60,6 +60,7 @@ def box(installation):
 
 class TestProbe:
     def test_kvm_was_chosen_and_it_is_said(self, installation):
+        installation.wait_started()
         environment = installation.node_report()["environment"]
         assert environment["accelerator"] == "kvm" and "booted" in environment["accelerator_reason"], environment
         said = installation.cli("doctor", check=False).stdout

@@ -156,6 +156,7 @@ class Installation:
     def up(self):
         self.cli("up", timeout=300)
         self.wait_ready()
+        self.wait_started()
 
     def down(self):
         self.cli("down")
@@ -203,6 +204,10 @@ class Installation:
     def wait_ready(self, seconds=120):
         with self.asking:  # one asks at a time, however many threads wait
             poll.until(self.is_ready, seconds, f"installation {self.name} is ready")
+
+    def wait_started(self, seconds=120):
+        """Until VMs are started: it is known which accelerator works."""
+        poll.until(lambda: self.node_report()["environment"]["accelerator"], seconds, "the accelerator is known")
 
     def log_tail(self, lines=40):
         text = ""

@@ -51,7 +51,11 @@ class Node:
         self.wait_ready()
 
     def wait_ready(self):
-        poll.until(lambda: self.get("/n1/node").json["ready"], 180, "the node is ready", every=0.1)
+        """Until it starts VMs."""
+        def starts():
+            report = self.get("/n1/node").json
+            return report["ready"] and report["environment"]["accelerator"]
+        poll.until(starts, 180, "the node is ready", every=0.1)
 
     def wait_full(self):
         """Until no pool wants another VM, so that none starts by itself."""
