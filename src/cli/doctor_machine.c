@@ -96,6 +96,14 @@ static void check_kvm(struct doctor *d)
                version);
 }
 
+/* Forced, or gone since it was chosen; errno says how. Who may not look knows nothing. */
+static bool kvm_is_lost(void)
+{
+    _cleanup_close_ int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
+
+    return fd < 0 && (errno != EACCES || geteuid() == 0);
+}
+
 static void check_accelerator(struct doctor *d)
 {
     const json_t *environment = json_object_get(d->node, "environment");
@@ -113,6 +121,14 @@ static void check_accelerator(struct doctor *d)
     if (name[0] == '\0') {
         doctor_put(d, "accelerator", DOCTOR_DEGRADED, "space up, then ask again",
                    "unknown while the node does not answer");
+        return;
+    }
+    if (strcmp(name, "kvm") == 0 && kvm_is_lost()) {
+        doctor_put(d, "accelerator", DOCTOR_MISSING,
+                   "bring /dev/kvm back (see the check kvm), or restart space-node with "
+                   "node.accelerator = auto",
+                   "kvm (%s), but /dev/kvm cannot be opened (%s): no sandbox can start", reason,
+                   strerror(errno));
         return;
     }
     if (strcmp(name, "kvm") == 0) {

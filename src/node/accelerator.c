@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,4 +17,17 @@ int accelerator_open(const char *name)
     }
     fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
     return fd < 0 ? -errno : 0;
+}
+
+bool accelerator_is_lost(const char *name, char *ret_why, size_t size)
+{
+    int r = accelerator_open(name);
+
+    if (r < 0) {
+        (void)snprintf(ret_why, size,
+                       "guests run under %s here, and /dev/kvm cannot be opened now (%s): bring it "
+                       "back, or restart space-node with node.accelerator = auto",
+                       name, strerror(-r));
+    }
+    return r < 0;
 }

@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "io/loop.h"
+#include "node/accelerator.h"
 #include "node/agent.h"
 #include "node/base_files.h"
 #include "node/node_private.h"
@@ -267,6 +268,13 @@ static void on_build_end(void *arg, struct vm *vm, const char *code, const char 
 
     (void)vm;
     base->vm = NULL;
+    if (strcmp(code, ACCELERATOR_UNAVAILABLE) == 0) {
+        struct error err = {0};
+
+        (void)error_set_code(&err, ERROR_INTERNAL, code, "%s", message);
+        fail(base, &err);
+        return;
+    }
     (void)snprintf(text, sizeof(text), "%s: %s", code, message);
     fail_text(base, text);
 }

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/step.h"
 #include "io/loop.h"
+#include "node/accelerator.h"
 #include "node/agent.h"
 #include "node/agent_hold.h"
 #include "node/base_files.h"
@@ -147,7 +148,8 @@ static void on_vm_end(void *arg, struct vm *vm, const char *code, const char *me
                          strcmp(code, "storage_full") == 0    ? ERROR_STORAGE_FULL
                          : strcmp(code, "agent_timeout") == 0 ? ERROR_DEADLINE_EXCEEDED
                                                               : ERROR_INTERNAL,
-                         NULL, "%s: %.250s", code, message);
+                         strcmp(code, ACCELERATOR_UNAVAILABLE) == 0 ? code : NULL, "%s: %.250s",
+                         code, message);
     sandbox_save_console(sb);
     sandbox_sleep_agent(sb);
     sandbox_change_vm(sb, vm);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "io/loop.h"
+#include "node/accelerator.h"
 #include "node/base_snapshot.h"
 #include "node/checkpoint.h"
 #include "node/node_private.h"
@@ -289,7 +290,7 @@ static void on_base(void *arg, struct base *base, const struct error *err)
 
     if (base != NULL) {
         base_unref(base);
-    } else if (err->code == ERROR_INTERNAL) {
+    } else if (err->code == ERROR_INTERNAL && strcmp(err->field, ACCELERATOR_UNAVAILABLE) != 0) {
         (void)error_set_code(&m->err, ERROR_FAILED_PRECONDITION, "not_bootable", "%s",
                              err->message);
     } else {

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "io/loop.h"
+#include "node/accelerator.h"
 #include "node/agent.h"
 #include "node/cgroup.h"
 #include "node/journal.h"
@@ -223,6 +224,11 @@ static void explain_exit(struct vm *vm, int wait_status)
     char words[160];
     char how[40] = "ended unexpectedly";
 
+    if (!vm->has_answered &&
+        accelerator_is_lost(vm->env.accelerator, vm->end_message, sizeof(vm->end_message))) {
+        (void)snprintf(vm->end_code, sizeof(vm->end_code), ACCELERATOR_UNAVAILABLE);
+        return;
+    }
     if (cgroup_was_out_of_memory(&vm->node->parts->cgroup, vm->slot)) {
         (void)snprintf(vm->end_code, sizeof(vm->end_code), "out_of_memory");
         (void)snprintf(vm->end_message, sizeof(vm->end_message),
@@ -369,6 +375,7 @@ static void on_control_ready(void *arg)
     vm_fn ready = TAKE(vm->ready);
 
     vm->control_alive = true;
+    vm->has_answered = true;
     widen_backlogs(vm);
     loop_timer_stop(vm->command_timer);
     if (vm->state == VM_STATE_STARTING) {
@@ -643,6 +650,7 @@ static bool adopt_process(struct vm *vm, const struct journal_vm *record)
     vm->start_time = record->start_time;
     (void)snprintf(vm->binary, sizeof(vm->binary), "%s", record->binary);
     vm->env = record->env;
+    vm->has_answered = true;
     vm->ram_is_memfd =
         record->env.driver[0] != '\0' ? record->ram_is_memfd : !rt->ops->maps_ram_file(rt);
     vm->pidfd = pidfd_open(record->pid, 0);

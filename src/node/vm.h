@@ -36,7 +36,7 @@ struct vm_spec {
 
 struct vm_owner {
     /* code: "vmm_crashed", "out_of_memory", "guest_poweroff", "guest_panic", "agent_protocol",
-     * "agent_timeout", "start_failed". */
+     * "agent_timeout", "start_failed", "accelerator_unavailable". */
     void (*on_end)(void *arg, struct vm *vm, const char *code, const char *message);
 };
 

@@ -45,6 +45,7 @@ struct vm {
     bool watched;     /* the loop holds an exit watch that refers to this struct */
     bool abandoned;
     struct runtime_vm *control;
+    bool has_answered; /* it has come up: by its control connection, or in an earlier run */
     bool control_alive;
     bool control_lost; /* it was alive, or will never be: the end follows */
     struct agent *agent;

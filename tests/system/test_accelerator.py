@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import stat
+import subprocess
 
 import pytest
 
 from harness import machine, poll
-from harness.installation import Installation
+from harness.installation import Installation, space_binary
 
 from test_pause import state, wake
 from test_suspend import COUNTER, begin, ended, goes_on, so_far, suspend
@@ -135,3 +137,62 @@ class TestBinding:
         other_kernel(now)
         wake(api, sandbox)
         assert goes_on(api, session, end)
+
+
+class Without:
+    """A mount namespace in which /dev/kvm cannot be opened, and the programs of an installation there."""
+
+    def __init__(self, own):
+        node = own.top / "no-kvm"
+        os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(10, 4095))  # of no driver
+        script = f"mount --make-rprivate / && {{ [ ! -e /dev/kvm ] || mount --bind {node} /dev/kvm; }} && echo there && exec cat"
+        self.own, self.node = own, node
+        self.holder = subprocess.Popen(["unshare", "--mount", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.holder.stdout.readline() == b"there\n"
+
+    def cli(self, *arguments):
+        return subprocess.run(
+            ["nsenter", "--mount", "--root", "--wd", "--target", str(self.holder.pid), space_binary(), *arguments, "--config",
+             str(self.own.config)], text=True, check=False, capture_output=True, timeout=300)
+
+    def close(self):
+        self.holder.communicate(b"")
+        self.node.unlink()
+
+
+class TestLost:
+    @pytest.fixture
+    def without(self, own):
+        """It runs with the accelerator `kvm`, and the host has none."""
+        own.down()
+        own.api.close()
+        own.write_config(node__accelerator="kvm")
+        place = Without(own)
+        try:
+            done = place.cli("up")
+            assert done.returncode == 0, done
+            own.wait_ready()
+            yield place
+        finally:
+            own.api.close()
+            done = place.cli("down")
+            place.close()
+            own.write_config(node__accelerator="auto")
+            own.up()
+        assert done.returncode == 0, done
+
+    def test_a_create_and_doctor_say_so_and_what_to_do(self, own, api, without):
+        environment = own.node_report()["environment"]
+        assert (environment["accelerator"], environment["accelerator_reason"]) == ("kvm", "set by node.accelerator")
+        answer = api.ask("POST", "/v1/sandboxes", {"template": "base"}, query={"wait": 120})
+        assert (answer.status, answer.code, answer.details["reason"]) == (500, "internal", "accelerator_unavailable"), answer
+        said = answer.json["error"]["message"]
+        for part in ("kvm", "/dev/kvm cannot be opened", "node.accelerator = auto"):
+            assert part in said, said
+        (record,) = [s for s in api.get("/v1/sandboxes")["items"] if s["state"] == "error"]
+        assert record["state_reason"]["code"] == "accelerator_unavailable"
+        assert "node.accelerator" in record["state_reason"]["message"]
+        api.delete(record["id"])
+        checks = {check["name"]: check for check in json.loads(without.cli("doctor", "--json").stdout)["checks"]}
+        assert checks["accelerator"]["status"] == "missing" and "/dev/kvm" in checks["accelerator"]["message"], checks
+        assert "node.accelerator = auto" in checks["accelerator"]["remedy"]
