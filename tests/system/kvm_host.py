@@ -93,6 +93,23 @@ class TestUnits:
         assert api.result(box["id"], process["id"])["exit_code"] == 3 and api.output(session["id"]) == b"said\n"
         assert counts_on(api, box["session"])
 
+    @pytest.mark.parametrize("program", ["space-node", "space-api"])
+    def test_one_over_its_memory_limit_is_started_again_and_loses_nothing(self, installation, api, box, program):
+        pid = installation.main_pid(program)
+        process, session = api.start(box["id"], "sleep 2; echo said; exit 3")
+        limit = group_of(pid) / "memory.max"
+        assert number(limit) == 2 << 30, "the unit's MemoryMax"
+        limit.write_text("1M", encoding="ascii")  # less than it uses: the kernel ends it, as it would at 2 GiB
+        poll.until(lambda: installation.main_pid(program) not in (0, pid), 60, f"systemd starts {program} again")
+        said = machine.output("journalctl", "--no-pager", "--output=cat", "--boot", f"--unit={program}")
+        assert "oom-kill" in said or "OOM killer" in said, said[-2000:]
+        api.close()
+        installation.wait_ready()
+        assert number(group_of(installation.main_pid(program)) / "memory.max") == 2 << 30
+        assert (state(api, box["id"]), installation.vmm_of(box["id"])) == ("running", box["vmm"])
+        assert api.result(box["id"], process["id"])["exit_code"] == 3 and api.output(session["id"]) == b"said\n"
+        assert counts_on(api, box["session"])
+
     def test_an_upgrade_loses_nothing(self, installation, api, box):
         before = [installation.main_pid(p) for p in ("space-node", "space-api")]
         installation.upgrade("space-node", "space-api", "space-vmm")
