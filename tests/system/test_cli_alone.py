@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import stat
 import subprocess
@@ -512,8 +513,12 @@ def test_fork_prints_the_ids_of_those_that_are_there(space, api, box):
 
 def test_the_man_page_names_every_verb(space):
     page = space("help", "--man").stdout
-    for verb in ("up", "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend", "wake", "fork", "checkpoint", "rollback", "node"):
-        assert f".SS space {verb} " in page
+    verbs = re.findall(r"^  ([a-z]+) ", space("help").stdout, re.MULTILINE)
+    assert {"up", "down", "status", "doctor", "version", "env", "create", "ls", "show", "rm", "ps", "signal", "kill", "templates",
+            "run", "exec", "keys", "logs", "shell", "cp", "forward", "watch", "ports", "attach", "stats", "pause", "suspend",
+            "wake", "fork", "checkpoint", "rollback", "node"} <= set(verbs)
+    described = re.findall(r"^\.SS space ([a-z]+)", page, re.MULTILINE)
+    assert sorted(described) == sorted(verbs), "each once, and no other"
     assert ".SH EXIT STATUS" in page and "__complete" not in page
 
 

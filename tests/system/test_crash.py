@@ -125,7 +125,18 @@ class TestApi:
         for thread in threads:
             thread.start()
         poll.until(lambda: len(api.get("/v1/sandboxes", query={"metadata.of": "api-kill"})["items"]) >= 3, 60, "creates run")
-        installation.kill_daemon("space-api")
+
+        def open_creates():
+            return {o["id"] for s in ("pending", "running") for o in api.get("/v1/operations", query={"state": s, "kind": "create"})["items"]}
+
+        # While the node stands still no create ends: both clients wait for theirs when space-api dies.
+        node = installation.daemon("space-node")
+        os.kill(node, signal.SIGSTOP)
+        try:
+            caught = poll.until(lambda: (now := open_creates()) == open_creates() and len(now) >= 2 and now, 30, "creates are open")
+            installation.kill_daemon("space-api")
+        finally:
+            os.kill(node, signal.SIGCONT)
         stop.set()
         for thread in threads:
             thread.join(60)
@@ -134,6 +145,7 @@ class TestApi:
         poll.until(lambda: not [o for s in ("pending", "running") for o in
                                 api.get("/v1/operations", query={"state": s, "kind": "create"})["items"]],
                    60, "no operation is open")
+        assert {api.get(f"/v1/operations/{operation}")["state"] for operation in caught} <= {"succeeded", "failed"}
         items = poll.until(lambda: [i for i in api.get("/v1/sandboxes", query={"metadata.of": "api-kill"})["items"]], 10, "list")
         for item in items:
             assert item["state"] in ("running", "error"), item

@@ -27,8 +27,27 @@ def test_each_has_a_uid_of_its_own_and_no_privilege(installation, vmms):
         uids.append(uid[0])
         for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
             assert int(status[name], 16) == 0, (pid, name)
-        assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2", pid
+        assert status["NoNewPrivs"] == "1", pid
     assert len(set(uids)) == len(uids)
+
+
+def test_each_has_a_filter_of_its_own(installation, vmms):
+    """Beside the one that every VMM inherits from space-node."""
+    inherited = int(machine.status(installation.daemon("space-node"))["Seccomp_filters"])
+    assert inherited >= 1
+    for pid in vmms:
+        status = machine.status(pid)
+        assert status["Seccomp"] == "2" and int(status["Seccomp_filters"]) > inherited, (pid, status["Seccomp_filters"], inherited)
+
+
+def test_mounts_ipc_and_host_name_are_its_own(installation, vmms):
+    others = ["self", str(installation.daemon("space-node"))]
+    for name in ("mnt", "ipc", "uts"):
+        seen = {os.stat(f"/proc/{pid}/ns/{name}").st_ino for pid in others}
+        for pid in vmms:
+            inode = os.stat(f"/proc/{pid}/ns/{name}").st_ino
+            assert inode not in seen, (name, pid)
+            seen.add(inode)
 
 
 def test_the_root_is_empty(vmms):

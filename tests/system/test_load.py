@@ -1,6 +1,8 @@
 """Many clients, slow clients, many sandboxes at once."""
 
 import statistics
+import subprocess
+import sys
 import threading
 import time
 
@@ -73,8 +75,45 @@ def in_parallel(count, work):
     return failures, sorted(t for t in times if t is not None)
 
 
+# A program of its own: threads of ours would wait for each other, not for the server.
+BYSTANDER = """import http.client, sys, threading, time
+port, path, key = sys.argv[1:]
+ended, times = threading.Event(), []
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+while not ended.is_set():
+    start = time.monotonic()
+    connection.request("GET", path, headers={"Authorization": f"Bearer {key}"})
+    answer = connection.getresponse()
+    answer.read()
+    times.append(time.monotonic() - start)
+    if answer.status != 200:
+        sys.exit(f"answered {answer.status}")
+    if len(times) == 1:
+        print("began", flush=True)
+print(len(times), max(times))
+"""
+
+
+class Bystander:
+    """A client that asks the whole time: how often it was answered, and the longest that it waited."""
+
+    def __init__(self, installation, path):
+        self.child = subprocess.Popen([sys.executable, "-c", BYSTANDER, str(installation.port), path, installation.key],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        assert self.child.stdout.readline() == "began\n"
+        return self
+
+    def __exit__(self, *unused):
+        out, err = self.child.communicate(timeout=120)
+        assert self.child.returncode == 0, err
+        self.answered, self.longest = int(out.split()[0]), float(out.split()[1])
+
+
 def test_200_clients_at_once(installation, dribbles, shared):
-    """And what one of them follows goes on meanwhile."""
+    """What one of them follows goes on meanwhile, and so does somebody who is none of them."""
     api = installation.api
     process, session = api.start(shared, "for i in $(seq 1 100); do echo $i; sleep 0.02; done")
 
@@ -84,9 +123,11 @@ def test_200_clients_at_once(installation, dribbles, shared):
             assert api.get("/v1/sandboxes", query={"limit": 10})["items"]
         api.close()
 
-    failures, times = in_parallel(200, work)
+    with Bystander(installation, f"/v1/sandboxes/{shared}") as bystander:
+        failures, times = in_parallel(200, work)
     assert not failures, failures[:3]
     assert len(times) == 200 and times[-1] < 60
+    assert bystander.answered > 10 and bystander.longest < 5, (bystander.answered, bystander.longest, times[-1])
     assert api.result(shared, process["id"])["exit_code"] == 0
     assert api.output(session["id"]) == "".join(f"{i}\n" for i in range(1, 101)).encode()
 
