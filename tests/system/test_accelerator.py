@@ -70,24 +70,31 @@ def trying(own):
 class TestTrying:
     def test_what_lives_is_served_meanwhile_and_what_is_started_waits(self, own, api, counting, trying):
         sandbox, session = counting
-        vmm = own.vmm_of(sandbox)
-        trying()
-        assert api.check_output(sandbox, "echo served") == "served\n"
+        vmm, made = own.vmm_of(sandbox), []
+
+        def serves_meanwhile():
+            """Whether it was not known yet after all of that, which takes a busy machine longer than the test guest has."""
+            trying()
+            assert api.check_output(sandbox, "echo served") == "served\n"
+            made.append(api.expect((201, 202), "POST", "/v1/sandboxes", {"template": "base"}, query={"wait": 0}).json)
+            said, report = own.cli("status").stdout, own.node_report()
+            waits = api.expect((200, 202), "GET", f"/v1/operations/{made[-1]['operation']['id']}").status == 202
+            assert report["ready"] and report["waiting_for"] == [], report
+            return (waits and report["environment"]["accelerator"] == "" and "being tried" in said and
+                    "being tried" in report["environment"]["accelerator_reason"])
+
+        poll.until(serves_meanwhile, 200, "what lives is served before the accelerator is known")
         assert own.vmm_of(sandbox) == vmm
-        made = api.expect((201, 202), "POST", "/v1/sandboxes", {"template": "base"}, query={"wait": 0}).json
         end = so_far(api, session)[1]
         assert suspend(api, sandbox)["sandbox"]["state"] == "suspended", "its record says what it runs under"
         woken = begin(api, sandbox, "wake")
-        said = own.cli("status").stdout
-        report = own.node_report()
-        assert (report["ready"], report["waiting_for"], report["environment"]["accelerator"]) == (True, [], ""), report
-        assert "being tried" in report["environment"]["accelerator_reason"] and "being tried" in said
-        api.expect(202, "GET", f"/v1/operations/{made['operation']['id']}")  # it has not ended
-        assert ended(api, made["operation"])["state"] == ended(api, woken)["state"] == "succeeded"
+        for operation in (woken, *(one["operation"] for one in made)):
+            assert ended(api, operation)["state"] == "succeeded"
         assert accelerator(own) != ""
-        assert api.check_output(made["sandbox"]["id"], "echo made") == "made\n"
+        assert api.check_output(made[-1]["sandbox"]["id"], "echo made") == "made\n"
         assert goes_on(api, session, end)
-        api.delete(made["sandbox"]["id"])
+        for one in made:
+            api.delete(one["sandbox"]["id"])
 
     def test_the_test_guest_goes_with_the_node(self, own, trying):
         others = set(own.vmms())
@@ -189,8 +196,8 @@ class TestLost:
         said = answer.json["error"]["message"]
         for part in ("kvm", "/dev/kvm cannot be opened", "node.accelerator = auto"):
             assert part in said, said
-        (record,) = [s for s in api.get("/v1/sandboxes")["items"] if s["state"] == "error"]
-        assert record["state_reason"]["code"] == "accelerator_unavailable"
+        record = api.sandbox(answer.details["sandbox_id"])
+        assert (record["state"], record["state_reason"]["code"]) == ("error", "accelerator_unavailable")
         assert "node.accelerator" in record["state_reason"]["message"]
         api.delete(record["id"])
         checks = {check["name"]: check for check in json.loads(without.cli("doctor", "--json").stdout)["checks"]}
