@@ -96,7 +96,7 @@ static const struct setting settings_table[] = {
     {"node.name", SETTING_TEXT, TEXT_FIELD(node_name), "local", NULL,
      "Name of this node in sandbox records."},
     {"node.qemu", SETTING_TEXT, TEXT_FIELD(node_qemu), "qemu-system-x86_64", NULL,
-     "The QEMU binary, by path or by name."},
+     "The VMM's program, by path or by name."},
     {"node.accelerator", SETTING_CHOICE, TEXT_FIELD(node_accelerator), "auto", "auto|kvm|tcg",
      "auto boots a tiny guest once to see whether KVM works and falls back to TCG emulation."},
     {"node.cpu", SETTING_CHOICE, TEXT_FIELD(node_cpu), "host", "host|x86-64-v2|x86-64-v3",

@@ -46,7 +46,7 @@ struct settings {
     uint64_t quota_memory_mib;
 
     char node_name[64];
-    char node_qemu[SETTINGS_PATH_SIZE]; /* path or name of qemu-system-x86_64 */
+    char node_qemu[SETTINGS_PATH_SIZE]; /* path or name of the VMM */
     char node_accelerator[8];           /* auto, kvm or tcg */
     char node_cpu[16];                  /* host, x86-64-v2 or x86-64-v3 */
     uint64_t node_vmm_uid_first;
@@ -62,7 +62,7 @@ struct settings {
     char node_warm_pools[512];   /* "base=4,other=2"; "auto": 10 % of memory, 4 to 16 */
     uint64_t node_bases_per_template;
     uint64_t node_template_versions;    /* made from checkpoints */
-    uint64_t node_tcg_tb_mib;           /* QEMU's translation buffer */
+    uint64_t node_tcg_tb_mib;           /* of translated code, a VMM */
     uint64_t node_spool_bytes;          /* per session and stream */
     uint64_t node_session_keep_minutes; /* output kept after the end */
     uint64_t node_spool_total_mib;      /* per sandbox */

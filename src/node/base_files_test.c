@@ -18,7 +18,7 @@
 #include "node/disk.h"
 
 static const struct runtime_env env = {
-    "qemu", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def", 2499990,
+    "a driver", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def", 2499990,
 };
 
 static int set_up(void **state)

@@ -77,7 +77,7 @@ static struct journal make_journal(uint64_t epoch)
     (void)snprintf(j.info.hostname, sizeof(j.info.hostname), "box");
     (void)snprintf(j.info.user, sizeof(j.info.user), "user");
     (void)snprintf(j.vm.boot_id, sizeof(j.vm.boot_id), "96409886-dc78-457e-87eb-3293eaeae76d");
-    (void)snprintf(j.vm.binary, sizeof(j.vm.binary), "/usr/bin/qemu-system-x86_64");
+    (void)snprintf(j.vm.binary, sizeof(j.vm.binary), "/usr/bin/a-vmm");
     return j;
 }
 

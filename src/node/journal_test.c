@@ -77,8 +77,8 @@ static struct journal make_journal(void)
     (void)snprintf(j.info.hostname, sizeof(j.info.hostname), "box");
     (void)snprintf(j.info.user, sizeof(j.info.user), "user");
     (void)snprintf(j.vm.boot_id, sizeof(j.vm.boot_id), "96409886-dc78-457e-87eb-3293eaeae76d");
-    (void)snprintf(j.vm.binary, sizeof(j.vm.binary), "/usr/bin/qemu-system-x86_64");
-    (void)snprintf(j.vm.env.driver, sizeof(j.vm.env.driver), "qemu");
+    (void)snprintf(j.vm.binary, sizeof(j.vm.binary), "/usr/bin/a-vmm");
+    (void)snprintf(j.vm.env.driver, sizeof(j.vm.env.driver), "a driver");
     (void)snprintf(j.vm.env.vmm_version, sizeof(j.vm.env.vmm_version), "10.0.2 (Debian 1:10)");
     (void)snprintf(j.vm.env.accelerator, sizeof(j.vm.env.accelerator), "kvm");
     (void)snprintf(j.vm.env.cpu_model, sizeof(j.vm.env.cpu_model), "host");
@@ -250,7 +250,7 @@ static void test_bad_members(void **state)
     refuse(p, "\"slot\":7", "\"slot\":-7");
     refuse(p, "\"start_time\":123456789", "\"start_time\":\"1\"");
     refuse(p, "\"accelerator\":\"kvm\"", "\"accelerator\":\"more than it can be\"");
-    refuse(p, "\"driver\":\"qemu\"", "\"driver\":\"\"");
+    refuse(p, "\"driver\":\"a driver\"", "\"driver\":\"\"");
     refuse(p, "\"clock_khz\":2300123", "\"clock_khz\":-1");
     refuse(p, "\"ram_is_memfd\":true", "\"ram_is_memfd\":1");
     refuse(p, "\"ram_is_memfd\":true", "\"else\":true");

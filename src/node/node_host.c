@@ -175,6 +175,6 @@ int node_parts_new(struct node *node, struct error *err)
         return error_set(err, ENOMEM, "no memory");
     }
     node->parts->lock_fd = -1;
-    node->parts->runtime.tb_mib = (unsigned int)node->settings.node_tcg_tb_mib;
+    node->parts->runtime.translation_mib = (unsigned int)node->settings.node_tcg_tb_mib;
     return snapshot_room_init(&node->parts->room) < 0 ? error_set(err, ENOMEM, "no memory") : 0;
 }

@@ -147,7 +147,7 @@ static void prime(struct pool_entry *entry)
     const struct node_parts *parts = entry->pool->node->parts;
     const struct template_info *t = &base_key_of(entry->base)->template_info;
 
-    if (strcmp(parts->runtime.env.accelerator, "tcg") != 0) {
+    if (!parts->runtime.restores_cold) {
         /* Nothing is translated, so nothing is cold. */
         vm_set_background(entry->vm, false);
         entry->state = ENTRY_STATE_WARM;

@@ -283,8 +283,7 @@ static int set_up(void **state)
     w->node.loop = loop_new(0);
     w->node.parts = &w->parts;
     w->parts.total_mib = 24000;
-    (void)snprintf(w->parts.runtime.env.accelerator, sizeof(w->parts.runtime.env.accelerator),
-                   "tcg");
+    w->parts.runtime.restores_cold = true;
     w->parts.pool = pool_new(&w->node, &err);
     assert_non_null(w->parts.pool);
     *state = w;

@@ -13,8 +13,8 @@
 
 const char *qemu_binary(const struct runtime *rt, const char *accelerator)
 {
-    return strcmp(accelerator, "kvm") == 0 && rt->kvm_binary[0] != '\0' ? rt->kvm_binary
-                                                                        : rt->binary;
+    return strcmp(accelerator, "kvm") == 0 && rt->own.kvm_binary[0] != '\0' ? rt->own.kvm_binary
+                                                                            : rt->binary;
 }
 
 static void add_machine(const struct runtime *rt, const struct runtime_launch *l, struct strv *v)
@@ -37,7 +37,7 @@ static void add_machine(const struct runtime *rt, const struct runtime_launch *l
     if (strcmp(accelerator, "kvm") == 0) {
         strv_add(v, "kvm");
     } else {
-        strv_add(v, "tcg,thread=multi,tb-size=%u", rt->tb_mib);
+        strv_add(v, "tcg,thread=multi,tb-size=%u", rt->translation_mib);
     }
     strv_add(v, "-cpu");
     /* The probe asks whether KVM runs guests, not which of them. */
@@ -123,14 +123,14 @@ static void add_boot(const struct runtime *rt, const struct runtime_launch *l, s
     strv_add(v, "console=ttyS0 %s random.trust_cpu=on panic=-1 reboot=t%s%s%s",
              l->mode == RUNTIME_MODE_PROBE ? "loglevel=7" : "quiet loglevel=4",
              tcg ? " mitigations=off" : "", tcg ? clock : "",
-             tcg && rt->vmm_major < 8 ? " norandmaps" : "");
+             tcg && rt->own.major < 8 ? " norandmaps" : "");
 }
 
 static void add_jail(const struct runtime *rt, const struct runtime_launch *l, struct strv *v)
 {
     unsigned int uid = l->uid;
 
-    if (rt->vmm_major >= 9) {
+    if (rt->own.major >= 9) {
         strv_add(v, "-run-with");
         strv_add(v, "chroot=%s,user=%u:%u", l->empty_dir, uid, uid);
     } else {

@@ -12,7 +12,8 @@
 
 static struct runtime make_runtime(unsigned int major, const char *accelerator)
 {
-    struct runtime rt = {.vmm_major = major, .tb_mib = 64, .env = {.tsc_khz = 2596130}};
+    struct runtime rt = {
+        .own = {.major = major}, .translation_mib = 64, .env = {.tsc_khz = 2596130}};
 
     (void)snprintf(rt.binary, sizeof(rt.binary), "/usr/bin/qemu-system-x86_64");
     (void)snprintf(rt.kernel_path, sizeof(rt.kernel_path), "/g/vmlinuz");

@@ -90,7 +90,7 @@ static int parse_version(const char *text, struct runtime *rt)
         span_parse_u64(span_head(rest, span_find(rest, 0, '.')), 1000, &major) < 0) {
         return -EBADMSG;
     }
-    rt->vmm_major = (unsigned int)major;
+    rt->own.major = (unsigned int)major;
     return 0;
 }
 
@@ -147,15 +147,15 @@ int qemu_detect(const char *name, struct runtime *rt, struct error *err)
     if (r < 0) {
         return error_set(err, -r, "%.100s does not tell its version", rt->binary);
     }
-    if (rt->vmm_major < 7) {
+    if (rt->own.major < 7) {
         return error_set(err, ENOTSUP, "QEMU %.40s is too old, 7.2 is the oldest that works",
                          rt->env.vmm_version);
     }
     (void)snprintf(rt->env.driver, sizeof(rt->env.driver), "qemu");
-    (void)snprintf(rt->kvm_binary, sizeof(rt->kvm_binary), "%.240s-microvm", rt->binary);
+    (void)snprintf(rt->own.kvm_binary, sizeof(rt->own.kvm_binary), "%.240s-microvm", rt->binary);
     /* Debian's 7.2 has the small binary without -sandbox: the jail needs the full one there. */
-    if (rt->vmm_major < 8 || access(rt->kvm_binary, X_OK) < 0) {
-        rt->kvm_binary[0] = '\0';
+    if (rt->own.major < 8 || access(rt->own.kvm_binary, X_OK) < 0) {
+        rt->own.kvm_binary[0] = '\0';
     }
     rt->env.tsc_khz = measure_tsc_khz();
     return 0;
@@ -166,7 +166,8 @@ void qemu_set_accelerator(struct runtime *rt, const char *accelerator, const cha
     (void)snprintf(rt->env.accelerator, sizeof(rt->env.accelerator), "%s", accelerator);
     qemu_cpu_name(accelerator, rt->cpu, rt->env.cpu_model, sizeof(rt->env.cpu_model));
     (void)snprintf(rt->accelerator_reason, sizeof(rt->accelerator_reason), "%s", reason);
-    if (strcmp(accelerator, "kvm") == 0) {
-        rt->tb_mib = 0;
+    rt->restores_cold = strcmp(accelerator, "kvm") != 0;
+    if (!rt->restores_cold) {
+        rt->translation_mib = 0;
     }
 }

@@ -296,7 +296,7 @@ static void qemu_check(struct runtime_vm *rvm, runtime_status_fn done, void *arg
 
 static bool qemu_maps_ram_file(const struct runtime *rt)
 {
-    return rt->vmm_major >= 9; /* rom=off came with 9.0 (8.2 in part) */
+    return rt->own.major >= 9; /* rom=off came with 9.0 (8.2 in part) */
 }
 
 static const struct runtime_ops qemu_ops = {

@@ -100,7 +100,7 @@ struct runtime_ops {
     /* Finds the VMM's program and version (runs it once; blocks) and fills driver, vmm_version,
      * tsc_khz and the programs. */
     int (*detect)(const char *name, struct runtime *rt, struct error *err);
-    /* Sets accelerator, CPU model, and what depends on them. */
+    /* Sets accelerator, CPU model, and what depends on them: translation_mib, restores_cold. */
     void (*set_accelerator)(struct runtime *rt, const char *accelerator, const char *reason);
     /* Whether a restore maps the base's file itself (true) or needs a memfd. */
     bool (*maps_ram_file)(const struct runtime *rt);
@@ -129,14 +129,22 @@ struct runtime_ops {
     void (*check)(struct runtime_vm *rvm, runtime_status_fn done, void *arg);
 };
 
+/* The driver's: nobody else reads it. */
+struct runtime_own {
+    char kvm_binary[256]; /* a smaller build for KVM only, which starts faster; "": none */
+    unsigned int major;
+};
+
 struct runtime {
     const struct runtime_ops *ops;
     struct runtime_env env;
     char accelerator_reason[256];
     char binary[256];
-    char kvm_binary[256]; /* a smaller build for KVM only, which starts faster; "": none */
-    unsigned int vmm_major;
-    unsigned int tb_mib;
+    /* Set before set_accelerator, which makes it 0 where nothing is translated: memory that a VMM
+     * takes for that, beside its guest's. */
+    unsigned int translation_mib;
+    bool restores_cold; /* set by set_accelerator: a restored guest gains by a rehearsal */
+    struct runtime_own own;
     char cpu[16]; /* node.cpu, set before set_accelerator */
     char kernel_path[256];
     char initrd_path[256];

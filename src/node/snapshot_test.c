@@ -28,7 +28,7 @@ static const struct snapshot_facts facts = {
     .template_version = "tm0123456789abcdefgh",
     .vcpus = 1,
     .memory_mib = 8,
-    .env = {"qemu", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def", 2500000},
+    .env = {"a driver", "10.0.2", "tcg", "Haswell", "6.1.0", "abc-def", 2500000},
 };
 
 struct fixture {

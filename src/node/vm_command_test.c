@@ -240,7 +240,7 @@ static void test_it_is_described_by_the_program_that_it_runs(void **state)
 
 static void set_accelerator(struct runtime_env *env, const char *accelerator)
 {
-    (void)snprintf(env->driver, sizeof(env->driver), "qemu");
+    (void)snprintf(env->driver, sizeof(env->driver), "a driver");
     (void)snprintf(env->accelerator, sizeof(env->accelerator), "%s", accelerator);
 }
 

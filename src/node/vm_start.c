@@ -126,7 +126,8 @@ static int make_cgroup(struct vm *vm, struct start_fds *f, struct error *err)
     const struct node_parts *parts = vm->node->parts;
     struct cgroup_limits limits = {
         .memory_bytes =
-            ((uint64_t)vm->spec.memory_mib + parts->runtime.tb_mib + VMM_OVERHEAD_MIB) * 1048576U,
+            ((uint64_t)vm->spec.memory_mib + parts->runtime.translation_mib + VMM_OVERHEAD_MIB) *
+            1048576U,
         .vcpus = vm->spec.vcpus,
         .pids = VMM_PIDS,
     };
