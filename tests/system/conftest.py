@@ -12,6 +12,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness.installation import Installation  # noqa: E402
 from harness.installed import Installed  # noqa: E402
 
+SKIPS = pathlib.Path(__file__).resolve().parents[1] / "skips.allow"
+REFUSED_SKIPS = pytest.StashKey()
+
 
 def pytest_configure(config):
     # What a background job of a shell inherits as ignored would stay so in every program that is tested.
@@ -37,15 +40,32 @@ def pytest_runtest_makereport(item, call):
         report.sections.append(("logs of the installation", item.funcargs["installation"].log_tail()))
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
     """Says loudly what was skipped, and gives the counts in the form that `make check` adds up."""
     stats = terminalreporter.stats
     for report in stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         terminalreporter.write_line(f"NOT TESTED: {report.nodeid}: {reason}", red=True)
     count = {name: len(stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
+    refused = config.stash.get(REFUSED_SKIPS, [])
+    for name in refused:
+        terminalreporter.write_line(f"FAILED {name}: skipped, and not in {SKIPS.name}", red=True)
+    count["failed"] += len(refused)
+    count["skipped"] -= len(refused)
     terminalreporter.write_line(
         f"system: {count['passed']} passed, {count['failed'] + count['error']} failed, {count['skipped']} skipped")
+
+
+def pytest_sessionfinish(session):
+    """`make check` takes no skip for a pass, but those of tests/skips.allow."""
+    if not os.environ.get("SPACE_TEST_NO_SKIPS"):
+        return
+    lines = [line.split("#")[0].split() for line in SKIPS.read_text(encoding="utf-8").splitlines()]
+    allowed = {words[0] for words in lines if words}
+    skipped = session.config.pluginmanager.get_plugin("terminalreporter").stats.get("skipped", [])
+    session.config.stash[REFUSED_SKIPS] = refused = [r.nodeid for r in skipped if r.nodeid not in allowed]
+    if refused and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

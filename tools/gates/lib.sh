@@ -40,6 +40,20 @@ gate_build() {
     }
 }
 
+# gate_skips LOG: names the tests of a meson log that were skipped and are not in tests/skips.allow, as PROGRAM:TEST; fails when
+# there is one.
+gate_skips() {
+    local skipped
+    skipped=$(awk '
+        /^=+ [0-9]+\/[0-9]+ =+$/ { program = "" }
+        $1 == "test:" { program = $NF }
+        $1 == "result:" && /exit status 77/ { print program ":(all)" }
+        /^\[  SKIPPED \] [A-Za-z_0-9]+$/ { print program ":" $NF }' "$1" | sort -u |
+        grep -vxFf <(sed 's/[ \t]*#.*//; /^$/d' tests/skips.allow) || true)
+    [ -z "$skipped" ] || printf 'skipped, and not in tests/skips.allow:\n%s\n' "$skipped" >&2
+    [ -z "$skipped" ]
+}
+
 # gate_test DIR [ARGUMENTS OF MESON TEST...]: runs the unit tests and corpora; prints the counts for the summary. Many wait most of
 # their time, so that a gate that has one core runs as many as there are cores.
 gate_test() {
@@ -53,6 +67,11 @@ gate_test() {
     fi
     if [ "$status" -ne 0 ]; then
         tail -n 150 "$dir/test.log" >&2
+    fi
+    # As root nothing has to be skipped, and what is was not tested.
+    if [ "$(id -u)" -eq 0 ] && ! gate_skips "$dir/meson-logs/testlog.txt"; then
+        status=1
+        bad=$((bad + 1))
     fi
     echo "@tests ${ok:-0} $bad"
     return "$status"
