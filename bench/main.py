@@ -21,6 +21,7 @@ from harness import machine  # noqa: E402
 from harness.installation import Installation  # noqa: E402
 from report import Report, machine_facts, median, percentile  # noqa: E402
 
+SMOKE_FACTOR = 10
 COLD_MIB = 640  # a size without a warm pool
 TRUE = {"argv": ["/bin/true"]}
 PARTS = ("latency", "idle", "suspended", "forks", "streams", "transfers", "terminals", "readers", "crowd")
@@ -31,7 +32,8 @@ class Bench:
         self.options = options
         self.report = Report(machine_facts())
         self.made = Installation("spbench", uid_first=1_400_000, volume_gib=12, log_level="info", node__spool_bytes=1 << 30,
-                                 node__warm_pools=f"base={options.warm},{memory.PLAIN}=2", api__key_rate=100000, api__key_burst=100000)
+                                 node__warm_pools=f"base={options.warm}" + ("" if options.smoke else f",{memory.PLAIN}=2"),
+                                 api__key_rate=100000, api__key_burst=100000, api__idle_timeout_ms=600_000)
 
     def say(self, text):
         print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
@@ -257,7 +259,8 @@ class Bench:
         self.say("preparing an installation of its own")
         self.made.prepare()
         try:
-            memory.add_plain_template(self.made)
+            if not self.options.smoke:
+                memory.add_plain_template(self.made)
             self.made.up()
             self.made.wait_warm()
             self.report.data["environment"] = self.made.node_report()["environment"]
@@ -270,6 +273,7 @@ class Bench:
         print(self.report.table())
         print(f"results in {path}")
         print(self.report.verdict())
+        return self.report
 
     def measure(self):
         wanted = self.options.only
@@ -302,15 +306,24 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--warm", type=int, default=8)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--strict", action="store_true", help="a missed budget is a failure")
+    parser.add_argument("--smoke", action="store_true",
+                        help=f"latency once: whether it measures at all; fails only beyond {SMOKE_FACTOR} times a budget")
     parser.add_argument("--only", default=",".join(PARTS), help=f"of {', '.join(PARTS)}")
     options = parser.parse_args()
     options.floor = os.path.abspath(options.floor)
     options.only = set(options.only.split(","))
     if not options.only.issubset(PARTS):
         parser.error(f"--only takes {', '.join(PARTS)}")
+    if options.smoke:
+        options.quick, options.rounds, options.warm, options.only = True, 1, 1, {"latency"}
     if options.quick:
         options.rounds = min(options.rounds, 3)
-    Bench(options).run()
+    report = Bench(options).run()
+    factor = SMOKE_FACTOR if options.smoke else 1
+    missed = report.missed(factor) if options.strict or options.smoke else []
+    if missed:
+        sys.exit(f"{'more than tenfold over budget' if options.smoke else 'over budget'}: {'; '.join(missed)}")
 
 
 if __name__ == "__main__":

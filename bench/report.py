@@ -70,6 +70,13 @@ class Report:
                          f"{row['ratio'] if row['ratio'] is not None else '':>6}  {budget:>8}  {against}  {mark}")
         return "\n".join(lines)
 
+    def missed(self, factor=1):
+        """Rows that are more than so many times over their budget."""
+        def is_met(row):
+            measured = row["value"] / row["reference"] if row["reference"] else row["value"]
+            return measured * factor >= row["limit"] if row["at_least"] else measured <= row["limit"] * factor
+        return [row["what"] for row in self.data["rows"] if row["limit"] is not None and not is_met(row)]
+
     def verdict(self):
         """One line: which budgets were missed."""
         held = [row for row in self.data["rows"] if row["met"] is not None]
