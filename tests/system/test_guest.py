@@ -1,13 +1,17 @@
 """Inside a sandbox: the base template, identity, kernel, no way out."""
 
+import io
 import os
+import re
 import signal
 import threading
 import time
+import zipfile
 
 import pytest
 
 from harness import machine, poll
+from harness.files import Files
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,6 +41,33 @@ def pair(installation):
 
 def each(api, pair, command, **more):
     return [api.check_output(s["id"], command, **more) for s in pair]
+
+
+def wheel(name, version, code):
+    """A package of one module, as pip takes it."""
+    info = f"{name}-{version}.dist-info"
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(f"{name}.py", code)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return made.getvalue()
+
+
+# What every sandbox is given, at a time of its own: names and ids, and what the guest's start mounts.
+GIVEN = re.compile(r"/(etc(/hostname|/hosts|/machine-id)?|(dev|proc|run|sys)(/.*)?)")
+
+
+def what_is_there(api, sandbox):
+    """Files with mode, size, owner and time; processes but the kernel's; the console."""
+    api.check_output(sandbox, "find / /run /dev/shm -xdev -printf '%p\\t%y %m %s %U %G\\t%T@\\n' > /dev/shm/.files", user="root", timeout_seconds=120)
+    lines = [line.split("\t") for line in Files(api, sandbox).read("/dev/shm/.files").decode().splitlines()]
+    files = {(path, what, "" if GIVEN.fullmatch(path) else changed) for path, what, changed in lines if path != "/dev/shm/.files"}
+    processes = [line for line in api.check_output(sandbox, ["ps", "-eo", "args="]).splitlines()
+                 if not line.startswith("[") or "defunct" in line]
+    console = api.expect(200, "GET", f"/v1/sandboxes/{sandbox}/console").body.decode()
+    return {"files": files, "processes": set(processes), "console": {console}}
 
 
 class TestIdentity:
@@ -79,6 +110,19 @@ class TestIdentity:
             assert api.check_output(sandbox["id"], "ps -eo args= | grep -vE '^\\[|^ps|grep|bash -c|/init' || true") == ""
             assert api.check_output(sandbox["id"], "ls /home/user/.bash_history /root/.bash_history 2>/dev/null || true") == ""
 
+    def test_a_warm_sandbox_is_as_one_that_never_waited(self, api, installation, sandboxes):
+        """Every file, process and line of the console: of one from the warm pool and of one of a size that has no pool."""
+        installation.wait_warm()
+        waiting = set(installation.vmms())
+        warm = sandboxes(name="alike")["id"]
+        assert installation.vmm_of(warm) in waiting, "it waited"
+        api.expect(200, "PATCH", f"/v1/sandboxes/{warm}", {"name": "was-alike"})
+        cold = sandboxes(name="alike", memory_mib=256)["id"]
+        looks = [what_is_there(api, sandbox) for sandbox in (warm, cold)]
+        assert len(looks[0]["files"]) > 10000 and "/init" in looks[0]["processes"]
+        for name, seen in looks[0].items():
+            assert seen == looks[1][name], (name, sorted(seen ^ looks[1][name])[:20])
+
     def test_no_stored_seed(self, api, pair):
         assert api.check_output(pair[0]["id"], "find /var/lib -name 'random-seed*'", user="root") == ""
         assert api.check_output(pair[0]["id"], "ls /etc/ssh/ssh_host_* 2>/dev/null || true") == ""
@@ -99,11 +143,15 @@ class TestTemplate:
         assert api.run(shared, ["which", tool])["exit_code"] == 0
 
     def test_python_makes_environments(self, api, sandboxes):
+        """And pip installs into one what was brought along. Its own copy of pip would take a minute under emulation: that it
+        could be had is seen by ensurepip's wheel."""
         sandbox = sandboxes()["id"]
-        # Without pip, which is slow under emulation; that it could be had is seen by ensurepip's wheel.
-        api.check_output(sandbox, "python3 -m venv --without-pip env && env/bin/python -c 'import ssl, sqlite3, ctypes' && "
-                                  "python3 -c 'import ensurepip; ensurepip.version()' && python3 -m pip --version",
-                         timeout_seconds=120)
+        Files(api, sandbox).put("/home/user/brought-1.0-py3-none-any.whl", wheel("brought", "1.0", "def said():\n    return 'brought along'\n"))
+        said = api.check_output(sandbox, "python3 -m venv --without-pip --system-site-packages env && "
+                                         "env/bin/python -m pip -q install --no-index ./brought-1.0-py3-none-any.whl && "
+                                         "env/bin/python -c 'import brought, ssl, sqlite3, ctypes; print(brought.said(), brought.__file__)' && "
+                                         "python3 -c 'import ensurepip; ensurepip.version()'", timeout_seconds=120)
+        assert said == "brought along /home/user/env/lib/python3.11/site-packages/brought.py\n"
 
     def test_a_c_program_builds_and_runs(self, api, sandboxes):
         sandbox = sandboxes()["id"]

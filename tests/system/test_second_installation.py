@@ -1,5 +1,6 @@
 """A second installation beside the first, with TLS, quotas and a small volume of its own."""
 
+import contextlib
 import copy
 import os
 import pathlib
@@ -168,6 +169,59 @@ class TestFullDisk:
         assert api2.check_output(other, "sudo sh -c 'echo 3 > /proc/sys/vm/drop_caches'; cat file") == "precious\n"
         api2.delete(sandbox)
         assert api2.create()["state"] == "running"
+
+
+@pytest.fixture
+def small_store(second):
+    """Its records on a filesystem of 16 MiB."""
+    store = second.data / "store"
+    owner = store.stat()
+    second.down()
+    second.api.close()
+    aside = second.top / "store-aside"
+    machine.output("cp", "-a", str(store), str(aside))
+    machine.output("mount", "-t", "tmpfs", "-o", f"size=16m,mode=0750,uid={owner.st_uid},gid={owner.st_gid}", "tmpfs", str(store))
+    try:
+        machine.output("cp", "-a", f"{aside}/.", str(store))
+        second.up()
+        yield store
+    finally:
+        second.down()
+        second.api.close()
+        machine.output("umount", str(store))
+        machine.output("rm", "-r", str(aside))
+        second.up()
+
+
+class TestFullStore:
+    def test_what_cannot_be_recorded_is_refused_and_nothing_is_lost(self, second, small_store, api2):
+        heavy = {f"k{i}": "x" * 1024 for i in range(64)}
+        box = api2.create(name="stays", metadata=heavy)["id"]
+        filler = small_store / "filler"
+        fill(filler, 0)
+        try:
+            answer = poll.until(lambda: (a := api2.ask("POST", "/v1/sandboxes", {"template": "base", "metadata": heavy})).status != 201 and a,
+                                30, "refused")
+            assert (answer.status, answer.code) == (507, "storage_full") and "store's disk is full" in answer.json["error"]["message"], answer
+            assert api2.sandbox(box)["metadata"] == heavy and api2.check_output(box, "echo still here") == "still here\n"
+            second.kill_daemon("space-api")
+            api2.close()
+        finally:
+            filler.unlink()
+        second.wait_ready()
+        with contextlib.closing(sqlite3.connect(f"file:{small_store}/space.db?mode=ro", uri=True)) as database:
+            assert database.execute("pragma integrity_check").fetchall() == [("ok",)]
+        assert api2.sandbox(box)["metadata"] == heavy and api2.check_output(box, "echo same") == "same\n"
+        assert api2.post("/v1/run", {"template": "base", "shell": "echo again"})["stdout"] == "again\n"
+
+    def test_a_delete_has_room_of_its_own(self, small_store, api2):
+        box = api2.create()["id"]
+        filler = small_store / "filler"
+        fill(filler, 0)
+        try:
+            api2.delete(box)
+        finally:
+            filler.unlink()
 
 
 class TestFullMemory:
