@@ -13,9 +13,12 @@
 #include "node/process_private.h"
 #include "node/process_stream.h"
 
-/* Kept behind the furthest reader, at least; half of spool_bytes if that is more. It covers what
- * the sockets between the spool and a client hold. */
-#define BEHIND_BYTES_MIN 1048576U
+/* Kept behind the furthest reader, at least; half of spool_bytes if that is more. What a reader had
+ * is what was handed to its connection, and nobody says what has come out at the other end: this
+ * covers what may be on the way when it breaks. Those are our queues and the unix sockets between
+ * the programs (1 MiB together), a TCP socket's output (4 MiB, as far as Linux lets it grow) and the
+ * client's own input, which grows to 6 MiB by itself and to more where the client asks for it. */
+#define BEHIND_BYTES_MIN (32U * 1048576U)
 
 static uint64_t later(uint64_t total, const struct order_position *position)
 {

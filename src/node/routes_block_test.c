@@ -17,6 +17,7 @@
 #include "node/rig_websocket.h"
 
 #define PIECES      100U
+#define PIECES_MAX  450U /* for more than is kept behind a reader */
 #define PIECE_BYTES 100000U
 #define TOTAL       (PIECES * PIECE_BYTES)
 #define SPOOL_BYTES 65536U
@@ -31,15 +32,20 @@
 #define QUIET_MS 300
 
 /* A writer that says in a file how many pieces it has written. */
-static void start_writer(const struct fixture *f, const char *more, struct started *ret)
+static void start_pieces(const struct fixture *f, unsigned int pieces, struct started *ret)
 {
     char fields[400];
 
     (void)snprintf(fields, sizeof(fields),
                    "\"shell\": \"for i in $(seq %u); do head -c %u /dev/zero; echo $i > "
-                   "%s/data/progress; done\", \"spool_bytes\": %u, \"on_full\": \"block\"%s",
-                   PIECES, PIECE_BYTES, f->rig->dir, SPOOL_BYTES, more);
+                   "%s/data/progress; done\", \"spool_bytes\": %u, \"on_full\": \"block\"",
+                   pieces, PIECE_BYTES, f->rig->dir, SPOOL_BYTES);
     fixture_start(f, fields, ret);
+}
+
+static void start_writer(const struct fixture *f, struct started *ret)
+{
+    start_pieces(f, PIECES, ret);
 }
 
 static uint64_t written(const struct fixture *f)
@@ -50,7 +56,7 @@ static uint64_t written(const struct fixture *f)
 
     (void)snprintf(path, sizeof(path), "%s/data/progress", f->rig->dir);
     if (file_read(AT_FDCWD, path, 100, &text) == 0 && text.n > 1) {
-        (void)!span_parse_u64(span_head(buf_span(&text), text.n - 1), PIECES, &pieces);
+        (void)!span_parse_u64(span_head(buf_span(&text), text.n - 1), PIECES_MAX, &pieces);
     }
     return pieces * PIECE_BYTES;
 }
@@ -98,7 +104,7 @@ static void test_waits_without_a_reader(void **state)
     uint64_t ahead;
     struct started p;
 
-    start_writer(f, "", &p);
+    start_writer(f, &p);
     ahead = wait_quiet(f);
     assert_in_range(ahead, SPOOL_BYTES, AHEAD_MAX);
     attach(f, &p, 0, &w);
@@ -111,7 +117,7 @@ static void test_waits_when_the_reader_goes(void **state)
     struct started p;
     uint64_t have = 0;
 
-    start_writer(f, "", &p);
+    start_writer(f, &p);
     for (int round = 0; round < 3; round++) {
         _cleanup_rig_websocket_ struct rig_websocket w = {0};
         uint64_t before = written(f);
@@ -139,20 +145,21 @@ static void test_the_furthest_reader_counts(void **state)
     const struct fixture *f = *state;
     _cleanup_rig_websocket_ struct rig_websocket slow = {0};
     _cleanup_rig_websocket_ struct rig_websocket fast = {0};
+    const uint64_t total = (uint64_t)PIECES_MAX * PIECE_BYTES;
     uint64_t gaps = 0;
     struct started p;
 
-    start_writer(f, "", &p);
+    start_pieces(f, PIECES_MAX, &p);
     attach(f, &p, 0, &slow);
     attach(f, &p, 0, &fast);
-    assert_int_equal(read_to_end(&fast), TOTAL);
+    assert_int_equal(read_to_end(&fast), total);
     while (rig_websocket_receive(&slow)) {
         if (slow.event != NULL && strcmp(rig_websocket_text(&slow, "type"), "gap") == 0) {
             gaps += (uint64_t)rig_websocket_number(&slow, "bytes");
             json_decref(TAKE(slow.event));
         }
     }
-    assert_int_equal(slow.output[0].n + gaps, TOTAL);
+    assert_int_equal(slow.output[0].n + gaps, total);
     assert_true(gaps > 0);
 }
 
@@ -165,7 +172,7 @@ static void test_the_next_reader_counts_then(void **state)
     uint64_t have;
     struct started p;
 
-    start_writer(f, "", &p);
+    start_writer(f, &p);
     attach(f, &p, 0, &slow);
     attach(f, &p, 0, &fast);
     rig_websocket_until_bytes(&fast, 0, 4000000);
@@ -184,7 +191,7 @@ static void test_over_restarts(void **state)
     uint64_t have = 0;
     struct started p;
 
-    start_writer(f, "", &p);
+    start_writer(f, &p);
     for (int round = 0; round < 3; round++) {
         _cleanup_rig_websocket_ struct rig_websocket w = {0};
 
@@ -218,7 +225,7 @@ static void test_waits_for_room_on_the_disk(void **state)
     struct started p;
 
     set_file_limit(f, FULL_AT);
-    start_writer(f, "", &p);
+    start_writer(f, &p);
     attach(f, &p, 0, &w);
     rig_websocket_until_bytes(&w, 0, FULL_AT - 200000);
     assert_true(wait_quiet(f) <= FULL_AT + AHEAD_MAX);

@@ -1,6 +1,8 @@
 """Terminals, and sessions attached over WebSocket."""
 
+import base64
 import json
+import socket
 import threading
 
 import pytest
@@ -19,6 +21,7 @@ while True:
     size = os.get_terminal_size()
     print(size.lines, size.columns, flush=True)
 """
+SO_RCVBUFFORCE = 33  # socket.h has it, Python does not
 SIZE = {"cols": 91, "rows": 33, "term": "xterm-256color"}
 
 
@@ -245,6 +248,53 @@ class TestBlock:
             assert at.read_to_end()["exit_code"] == 0
         assert at.output["stdout"] == want
         assert not [e for e in at.events if e["type"] == "gap"]
+
+    @pytest.mark.parametrize("way", ["attach", "events"])
+    def test_what_a_cut_connection_held_can_be_read_again(self, api, sandboxes, way):
+        """The sockets of a client that does not read take more than the whole spool may hold."""
+        box = sandboxes()["id"]
+        process, session = api.start(box, "for i in $(seq 100); do head -c 1000000 /dev/zero; echo $i > /tmp/pieces; done",
+                                     spool_bytes=65536, on_full="block")
+        lazy = socket.socket()
+        lazy.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
+        lazy.connect((api.host, api.port))
+        upgrade = "" if way == "events" else ("Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                                              f"Sec-WebSocket-Key: {'A' * 21}w==\r\n")
+        lazy.sendall(f"GET /v1/sessions/{session['id']}/{way} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {api.key}\r\n"
+                     f"{upgrade}\r\n".encode())
+        written = self.wait_until_it_waits(api, box)
+        assert 8_000_000 < written < 100_000_000, written
+        assert api.process(box, process["id"])["state"] == "running"
+        lazy.close()
+        got = 0
+        with Attached(api, session["id"]) if way == "attach" else api.events(session["id"]) as reader:
+            while got < written:
+                if way == "attach":
+                    event = reader.receive()
+                    kind, more = (event["type"], b"") if isinstance(event, dict) else ("output", reader.output.pop("stdout"))
+                    reader.output["stdout"] = b""
+                else:
+                    event = next(reader)
+                    kind, more = event["event"], b""
+                    if kind == "output":
+                        assert event["data"]["offset"] == got
+                        more = base64.b64decode(event["data"]["data"])
+                assert kind in ("process_started", "output", "sandbox"), (event, got)
+                got += len(more)
+        assert api.post(f"/v1/sandboxes/{box}/processes/{process['id']}/kill")["killed"] is True
+
+    @staticmethod
+    def wait_until_it_waits(api, box):
+        """Until nothing has been written for a while; how much was."""
+        seen = [0]
+
+        def stands():
+            before, text = seen[-1], api.run(box, "sleep 1; cat /tmp/pieces")["stdout"]
+            seen.append(int(text or 0) * 1_000_000)
+            return seen[-1] == before > 0
+
+        poll.until(stands, 120, "the writer waits")
+        return seen[-1]
 
     def test_dropping_reports_what_is_gone(self, api, shared):
         process, session = api.start(shared, "seq 1 400000", spool_bytes=65536)

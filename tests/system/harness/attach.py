@@ -12,14 +12,14 @@ STREAMS = {OUT: "stdout", ERR: "stderr"}
 class Attached:
     """One attachment. Collects output by stream; close() is a client that goes away."""
 
-    def __init__(self, api, session_id, credential=None, timeout=60, **query):
+    def __init__(self, api, session_id, credential=None, timeout=60, sockopt=(), **query):
         pairs = "&".join(f"{name}={value}" for name, value in query.items())
         self.timeout = timeout
         scheme = "wss" if api.tls else "ws"
         header = [] if "token" in query else [f"Authorization: Bearer {credential or api.key}"]
         self.socket = websocket.create_connection(
             f"{scheme}://{api.host}:{api.port}/v1/sessions/{session_id}/attach" + (f"?{pairs}" if pairs else ""),
-            timeout=timeout, header=header)
+            timeout=timeout, header=header, sockopt=sockopt)
         api.spec.seen.add(("attachSession", 101, None))
         self.output = {"stdout": b"", "stderr": b""}
         self.events = []
