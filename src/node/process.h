@@ -119,7 +119,8 @@ struct process {
     struct spool *spool;
     uint64_t spool_bytes;
     bool block_when_full;
-    struct order_position polled; /* the furthest that GET output came (block_when_full) */
+    struct order_position asked;  /* how far GET output came in each stream (block_when_full), */
+    struct order_position polled; /* and on the path: what is before it was given out */
     struct order_position left;   /* the furthest reader, when the last one went */
     struct gather gather;
     struct process_timeout timeout;

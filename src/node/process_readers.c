@@ -16,8 +16,9 @@
 /* Kept behind the furthest reader, at least; half of spool_bytes if that is more. What a reader had
  * is what was handed to its connection, and nobody says what has come out at the other end: this
  * covers what may be on the way when it breaks. Those are our queues and the unix sockets between
- * the programs (1 MiB together), a TCP socket's output (4 MiB, as far as Linux lets it grow) and the
- * client's own input, which grows to 6 MiB by itself and to more where the client asks for it. */
+ * the programs (1 MiB together), a TCP socket's output (4 MiB, as far as Linux lets it grow) and
+ * the client's own input, which grows to 6 MiB by itself and to more where the client asks for it.
+ */
 #define BEHIND_BYTES_MIN (32U * 1048576U)
 
 static uint64_t later(uint64_t total, const struct order_position *position)
@@ -152,17 +153,18 @@ void process_note_stream_read(struct process *p, unsigned int stream, uint64_t o
     struct order_position at = p->polled;
     struct spool_run run;
 
-    if (!p->block_when_full) {
+    if (!p->block_when_full || offset <= p->asked.at[stream]) {
         return;
     }
+    p->asked.at[stream] = offset;
     if (order_total(&at) < order_total(spool_start(p->spool))) {
         at = *spool_start(p->spool);
     }
-    while (at.at[stream] < offset && spool_find_run(p->spool, &at, &run) == 0 && run.bytes > 0 &&
-           run.stream == stream) {
-        uint64_t left = offset - at.at[stream];
+    while (spool_find_run(p->spool, &at, &run) == 0 && run.bytes > 0 &&
+           at.at[run.stream] < p->asked.at[run.stream]) {
+        uint64_t given = p->asked.at[run.stream] - at.at[run.stream];
 
-        at.at[stream] += run.bytes < left ? run.bytes : left;
+        at.at[run.stream] += run.bytes < given ? run.bytes : given;
     }
     if (order_total(&at) > order_total(&p->polled)) {
         p->polled = at;

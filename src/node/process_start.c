@@ -425,6 +425,7 @@ void process_adopt(struct process *p, struct agent *agent)
         spool_set_dropping(p->spool, !p->block_when_full);
         p->left = *spool_start(p->spool);
         p->polled = p->left;
+        p->asked = (struct order_position){{0, 0}};
     }
     if (p->wait != PROCESS_WAIT_NONE) {
         if (p->wait == PROCESS_WAIT_TURN) {

@@ -163,6 +163,43 @@ static void test_the_furthest_reader_counts(void **state)
     assert_true(gaps > 0);
 }
 
+/* Whoever reads by GET output alone, one stream and then the other, holds nothing up. The writer
+ * pauses, so that its lines are runs of their own, and waits before anything is read. */
+static void test_two_streams_read_by_output(void **state)
+{
+    const struct fixture *f = *state;
+    static const char *const names[] = {"stdout", "stderr"};
+    uint64_t offsets[2] = {0, 0};
+    bool ended[2] = {false, false};
+    unsigned int empty = 0;
+    char fields[400];
+    struct started p;
+
+    (void)snprintf(
+        fields, sizeof(fields),
+        "\"shell\": \"l=$(printf %%0999d 0); for i in $(seq %u); do echo $l; echo $l >&2; "
+        "echo $i > %s/data/progress; sleep 0.001; done\", \"on_full\": \"block\", "
+        "\"spool_bytes\": %u",
+        PIECES_MAX, f->rig->dir, SPOOL_BYTES);
+    fixture_start(f, fields, &p);
+    assert_true(wait_quiet(f) < (uint64_t)PIECES_MAX * PIECE_BYTES);
+    for (unsigned int i = 0; !ended[0] || !ended[1]; i = 1 - i) {
+        _cleanup_answer_ struct answer piece = {0};
+        char query[100];
+
+        (void)snprintf(query, sizeof(query), "stream=%s&wait=0.2&offset=%llu", names[i],
+                       (unsigned long long)offsets[i]);
+        rig_read_output(f->rig, f->sandbox, p.session, query, &piece);
+        assert_int_equal(piece.status, 200);
+        offsets[i] += piece.body.n;
+        ended[i] = answer_has(&piece, "X-Space-End: true");
+        empty += piece.body.n == 0 && !ended[i] ? 1 : 0;
+        assert_true(empty < 60); /* 12 s in which nothing came */
+    }
+    assert_int_equal(offsets[0], PIECES_MAX * 1000);
+    assert_int_equal(offsets[1], PIECES_MAX * 1000);
+}
+
 /* When the furthest goes, the writer waits for the next one. */
 static void test_the_next_reader_counts_then(void **state)
 {
@@ -356,6 +393,7 @@ int main(void)
         CASE(test_waits_without_a_reader),
         CASE(test_waits_when_the_reader_goes),
         CASE(test_the_furthest_reader_counts),
+        CASE(test_two_streams_read_by_output),
         CASE(test_the_next_reader_counts_then),
         CASE(test_over_restarts),
         CASE(test_waits_for_room_on_the_disk),
