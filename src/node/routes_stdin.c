@@ -20,6 +20,7 @@ struct stdin_call {
     bool paused;
     bool owns; /* p->writer is this call */
     bool has_offset;
+    bool repeats; /* what was taken before, at least at its begin */
 };
 
 static void on_close(struct call *call, bool complete)
@@ -52,6 +53,11 @@ static void fail_closed(struct call *call, const struct process *p)
     call_fail(call, &err);
 }
 
+static bool is_closed(const struct process *p)
+{
+    return p->input_eof || p->input_closed;
+}
+
 /* Answers when there is an answer. */
 static void settle(struct call *call, struct process *p)
 {
@@ -65,7 +71,7 @@ static void settle(struct call *call, struct process *p)
         call_respond(call, 200, json_pack("{s:I}", "offset", (json_int_t)process_input_end(p)));
         return;
     }
-    if (process_is_ended(p) || p->input_closed) {
+    if (process_is_ended(p) || (p->input_closed && !in->repeats)) {
         process_watch_remove(&call->watch);
         fail_closed(call, p);
         return;
@@ -122,6 +128,11 @@ static void on_piece(void *arg,
 
         in->skip -= n;
         piece = span_skip(piece, n);
+    }
+    if (piece.n > 0 && is_closed(p)) {
+        process_watch_remove(&call->watch);
+        fail_closed(call, p);
+        return;
     }
     eof = last && in->eof;
     if (eof && p->tty.on && in->skip > 0) {
@@ -185,13 +196,14 @@ static void cut_writer(struct process *p)
     }
 }
 
-/* Whether the process takes input, or this is the retry of a call that ended it. */
+/* Whether the process takes input, or this is the retry of a call that ended it: what such a one
+ * brings beyond the end is refused when it comes. */
 static bool takes_input(const struct process *p, const struct stdin_call *in)
 {
     if (!p->has_stdin || process_is_ended(p)) {
         return false;
     }
-    return (!p->input_eof && !p->input_closed) || in->skip > 0 || in->eof;
+    return !is_closed(p) || in->skip > 0 || in->eof;
 }
 
 void handle_stdin(struct call *call, json_t *body)
@@ -228,6 +240,7 @@ void handle_stdin(struct call *call, json_t *body)
         cut_writer(p);
     }
     p->writer = call;
+    in->repeats = in->skip > 0 || is_closed(p);
     in->owns = true;
     call->on_close = on_close;
     sandbox_touch(p->table->sandbox);

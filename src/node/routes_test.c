@@ -360,6 +360,36 @@ static void test_stdin_is_exact(void **state)
     }
 }
 
+/* Bytes beyond the end are refused, however the request says that it is the last. */
+static void test_stdin_beyond_the_end(void **state)
+{
+    static const char *const queries[] = {"", "?eof=true", "?offset=3&eof=true"};
+    const struct fixture *f = *state;
+    struct started p;
+
+    fixture_start(f, "\"shell\": \"cat; sleep 60\", \"stdin\": \"open\"", &p);
+    for (unsigned int i = 0; i < 2; i++) {
+        _cleanup_answer_ struct answer end = {0};
+
+        post_stdin(f, &p, i == 0 ? "?eof=true" : "?offset=0&eof=true", span_of_str("last"), &end);
+        assert_int_equal(end.status, 200);
+        assert_int_equal(answer_number(&end, "offset"), 4);
+    }
+    for (unsigned int i = 0; i < 3; i++) {
+        _cleanup_answer_ struct answer late = {0};
+
+        post_stdin(f, &p, queries[i], span_of_str("tt"), &late);
+        assert_int_equal(late.status, 409);
+        assert_string_equal(answer_text(&late, "error.code"), "failed_precondition");
+    }
+    {
+        _cleanup_answer_ struct answer killed = {0};
+
+        fixture_ask(f, &p, "POST", "/kill", NULL, &killed);
+        assert_int_equal(killed.status, 200);
+    }
+}
+
 /* The retry comes while the first request is still held back before a process that does not read.
  */
 static void test_stdin_retry_takes_over(void **state)
@@ -470,6 +500,7 @@ int main(void)
         CASE(test_result_waits),
         CASE(test_list_and_limit),
         CASE(test_stdin_is_exact),
+        CASE(test_stdin_beyond_the_end),
         CASE(test_stdin_retry_takes_over),
         CASE(test_stdin_end_alone),
         CASE(test_large_stdin),
