@@ -52,6 +52,16 @@ static int make_dir(const char *path)
     return mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
 }
 
+/* Root's alone: who may open it can lock it, and the lock is the installation's name
+ * (name_claim.h). */
+static int make_parent(const char *path)
+{
+    if (mkdir(path, 0700) == 0) {
+        return 0;
+    }
+    return errno != EEXIST || chmod(path, 0700) < 0 ? -errno : 0;
+}
+
 static int open_v2(const char *root, const char *installation, struct cgroup *cg, struct error *err)
 {
     static const char *const controllers = "+memory +cpu +pids";
@@ -62,7 +72,7 @@ static int open_v2(const char *root, const char *installation, struct cgroup *cg
     (void)snprintf(cg->parents[0], CGROUP_PATH_SIZE, "%s/%s", root, installation);
     r = write_file(root, "cgroup.subtree_control", controllers, 0);
     if (r == 0) {
-        r = make_dir(cg->parents[0]);
+        r = make_parent(cg->parents[0]);
     }
     if (r == 0) {
         r = write_file(cg->parents[0], "cgroup.subtree_control", controllers, 0);
@@ -90,7 +100,7 @@ static int open_v1(const char *root, const char *installation, struct cgroup *cg
         }
         (void)snprintf(cg->parents[i], CGROUP_PATH_SIZE, "%.80s/%s/%s", root, v1_controllers[i],
                        installation);
-        r = make_dir(cg->parents[i]);
+        r = make_parent(cg->parents[i]);
         if (r < 0) {
             return error_set(err, -r, "cannot make cgroup %.100s: %s", cg->parents[i],
                              strerror(-r));

@@ -250,6 +250,9 @@ void node_stop(struct node *node)
     if (p->lock_fd >= 0) {
         (void)close(TAKE_FD(p->lock_fd));
     }
+    if (p->name_fd >= 0) {
+        (void)close(TAKE_FD(p->name_fd));
+    }
 }
 
 void node_free(struct node *node)

@@ -13,12 +13,14 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "node/admission.h"
+#include "node/name_claim.h"
 #include "node/netns.h"
 #include "node/node_private.h"
 
 #define CGROUP_ROOT   "/sys/fs/cgroup"
 #define LOCK_TRIES    50
 #define LOCK_RETRY_MS 100
+#define NAME_TRIES    10
 #define SMALL_FILE    65536U
 #define MIB           1048576ULL
 
@@ -77,7 +79,7 @@ static int make_dirs(const struct node *node, bool need_volume, struct error *er
     if (access(p->volume, F_OK) < 0) {
         return !need_volume
                    ? r
-                   : error_set(err, errno, "no data volume at %.200s (run `space setup`): %s",
+                   : error_set(err, errno, "no data volume at %.200s (`space up` makes it): %s",
                                p->volume, strerror(errno));
     }
     if (r == 0) {
@@ -112,6 +114,25 @@ static int take_lock(struct node *node, struct error *err)
     }
     return error_set(err, EWOULDBLOCK, "another space-node runs for this installation (%.200s)",
                      path);
+}
+
+/* The control groups, and with them the name. What an installation that is going down removes
+ * meanwhile is made again. */
+static int take_name(struct node *node, bool mark, struct error *err)
+{
+    const struct settings *s = &node->settings;
+    const struct name_claim claim = {s->installation, s->data_dir, s->node_vmm_uid_first,
+                                     s->node_vmm_uid_count};
+    struct node_parts *p = node->parts;
+    int r = -ESTALE;
+
+    for (int i = 0; r == -ESTALE && i < NAME_TRIES; i++) {
+        r = cgroup_open(CGROUP_ROOT, s->installation, &p->cgroup, err);
+        if (r == 0) {
+            r = name_claim_take(&p->cgroup, &claim, &p->name_fd, err);
+        }
+    }
+    return r == 0 && mark ? name_claim_mark(&p->cgroup, &claim, err) : r;
 }
 
 static int read_boot_id(struct node_parts *p, struct error *err)
@@ -157,7 +178,7 @@ int node_prepare_host(struct node *node, bool need_volume, struct error *err)
         r = read_boot_id(p, err);
     }
     if (r == 0) {
-        r = cgroup_open(CGROUP_ROOT, node->settings.installation, &p->cgroup, err);
+        r = take_name(node, need_volume, err);
     }
     if (r == 0) {
         r = netns_init(err);
@@ -176,5 +197,6 @@ int node_parts_new(struct node *node, struct error *err)
     }
     node->parts->lock_fd = -1;
     node->parts->runtime.translation_mib = (unsigned int)node->settings.node_tcg_tb_mib;
+    node->parts->name_fd = -1;
     return snapshot_room_init(&node->parts->room) < 0 ? error_set(err, ENOMEM, "no memory") : 0;
 }

@@ -31,6 +31,7 @@ struct node_parts {
     char empty_dir[NODE_PATH_SIZE];
     char stage_path[NODE_PATH_SIZE];
     int lock_fd;
+    int name_fd;       /* the name on this host (name_claim.h) */
     struct vm **slots; /* [1 … slot_count - 1]; uid = vmm_uid_first + slot */
     unsigned int slot_count;
     unsigned int slot_used;
@@ -61,6 +62,6 @@ struct node_parts {
 /* node_host.c */
 /* Allocates node->parts. */
 int node_parts_new(struct node *node, struct error *err) _must_check_;
-/* Paths, directories, the lock, boot id, control groups, namespaces, memory facts. Without
+/* Paths, directories, the locks, boot id, control groups, namespaces, memory facts. Without
  * need_volume, a data volume that is not mounted is no error. */
 int node_prepare_host(struct node *node, bool need_volume, struct error *err) _must_check_;

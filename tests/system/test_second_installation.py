@@ -302,6 +302,56 @@ class TestReaping:
                 group.parent.rmdir()
 
 
+@pytest.fixture
+def third():
+    """Directories and a port of its own, without a template; not up."""
+    made = Installation("spw", uid_first=1_310_000, volume_gib=1, node__warm_pools="base=0", node__prepared_pool=0)
+    name = made.name
+    made.prepare(templates=False)
+    yield made
+    made.write_config(installation=name)
+    made.remove()
+    assert not made.leaks()
+
+
+def refused_up(installation):
+    """What `space up` says when it fails."""
+    done = installation.cli("up", "--timeout", "60", check=False, timeout=180)
+    assert done.returncode != 0, done
+    return done.stdout + done.stderr
+
+
+class TestNamesOnTheHost:
+    def test_a_copy_of_the_settings_with_the_same_name_harms_nobody(self, second, api2, third):
+        """`up` and `down` are refused, while the daemons of the first run and while only its sandboxes do."""
+        sandbox = api2.create()["id"]
+        vmm = second.vmm_of(sandbox)
+        third.write_config(installation=second.name)
+
+        def is_refused():
+            said = refused_up(third)
+            assert f"the name {second.name} is taken by the installation in {second.data}: set another `installation`" in said, said
+            down = third.cli("down", check=False)
+            assert down.returncode != 0 and f"the name {second.name} is taken" in down.stderr, down
+            assert second.vmm_of(sandbox) == vmm
+
+        is_refused()
+        assert api2.check_output(sandbox, ["echo", "untouched"]) == "untouched\n"
+        second.cli("down", "--keep-sandboxes")
+        api2.close()
+        is_refused()
+        second.up()
+        assert api2.check_output(sandbox, ["echo", "untouched"]) == "untouched\n"
+        assert second.vmm_of(sandbox) == vmm
+        api2.delete(sandbox)
+
+    def test_uids_of_another_installation_are_refused(self, second, third):
+        third.write_config(node__vmm_uid_first=second.uid_first + 4000)
+        said = refused_up(third)
+        assert f"the VMM uids of {third.name}, {second.uid_first + 4000} to {second.uid_first + 8095}" in said, said
+        assert f"the installation {second.name}, {second.uid_first} to {second.uid_first + 4095}: set another" in said, said
+
+
 class TestRestart:
     def test_a_stop_ends_sandboxes_and_says_so(self, second, api2):
         sandbox = api2.create()["id"]

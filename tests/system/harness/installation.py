@@ -56,7 +56,7 @@ def root_tag():
 class Installation:
     def __init__(self, name, uid_first, volume_gib, **settings):
         self.name = f"{name[:4]}{root_tag():04x}"
-        uid_first += root_tag() % 128 * 1_000_000
+        uid_first += root_tag() % 2000 * 1_000_000
         self.top = WORK / name
         self.config = self.top / "space.conf"
         self.data = self.top / "data"
@@ -90,7 +90,7 @@ class Installation:
         lines = [f"{key} = {value}" for key, value in self.settings.items()]
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def prepare(self):
+    def prepare(self, templates=True):
         self.remove_left_overs()
         for path in (self.top, self.run_dir, self.logs):
             path.mkdir(parents=True, exist_ok=True)
@@ -101,10 +101,13 @@ class Installation:
         assets = find_assets()
         if assets is None:
             self.set_up("guest")
-            self.set_up("template", "base")
+            if templates:
+                self.set_up("template", "base")
             return
         self._copy(assets / "guest", self.data / "guest")
         self.set_up("guest")  # nothing to do when the assets have this very space-init
+        if not templates:
+            return
         (self.data / "volume/templates").mkdir(mode=0o755, exist_ok=True)
         self._copy(assets / "volume/templates/base", self.data / "volume/templates/base")
 
