@@ -517,6 +517,74 @@ static void test_a_command_whose_answer_was_lost_runs_once(void **state)
     check_lost_answer(*state, "/commands", 201);
 }
 
+/* Its answer is lost with the process, and the sandbox comes up. */
+static void keep_and_lose(struct rig *rig, const char *head, char ret_id[21])
+{
+    static const char body[] = "{\"template\": \"base\", \"argv\": [\"once\"], \"keep\": true,"
+                               " \"metadata\": {\"of\": \"keep\"}}";
+    int64_t end = clock_monotonic_ms() + 10000;
+    int fd = client_connect(rig->port);
+
+    rig_control(rig, "delay_ms 60000\n");
+    client_send(fd, &(struct call){"POST", "/v1/run", body, rig->key, head});
+    for (bool is_there = false; !is_there; rig_sleep_ms(20)) {
+        _cleanup_answer_ struct answer list = {0};
+
+        rig_ask(rig, "GET", "/v1/sandboxes?metadata.of=keep", NULL, &list);
+        is_there = json_array_size(answer_find(&list, "items")) == 1;
+        (void)snprintf(ret_id, 21, "%s", is_there ? answer_text(&list, "items.0.id") : "");
+        assert_true(clock_monotonic_ms() < end);
+    }
+    (void)rig_stop_api(rig, SIGKILL);
+    (void)close(fd);
+    rig_control(rig, "");
+    restart_api(rig);
+    expect_state(rig, ret_id, "running", "");
+}
+
+/* The node cannot say the result of a kept sandbox's command: the sandbox stays what it is. */
+static void check_kept(struct rig *rig, const char *fail, int status, bool is_final)
+{
+    static const char body[] = "{\"template\": \"base\", \"argv\": [\"once\"], \"keep\": true,"
+                               " \"metadata\": {\"of\": \"keep\"}}";
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer again = {0};
+    char control[64];
+    char head[64];
+    char path[160];
+    char id[21];
+
+    (void)snprintf(head, sizeof(head), HEAD "kept %s\r\n", fail);
+    (void)snprintf(control, sizeof(control), "fail %s\n", fail);
+    keep_and_lose(rig, head, id);
+    rig_control(rig, control);
+    ask_with(rig, "POST", "/v1/run", body, head, &a);
+    assert_int_equal(a.status, status);
+    rig_control(rig, "");
+    expect_state(rig, id, "running", "");
+    ask_with(rig, "POST", "/v1/run", body, head, &again);
+    if (is_final) {
+        assert_int_equal(again.status, status);
+    } else {
+        assert_int_equal(again.status, 200);
+        assert_string_equal(answer_text(&again, "sandbox_id"), id);
+        assert_string_equal(answer_text(&again, "stdout"), "once 0\n"); /* it ran once */
+    }
+    expect_state(rig, id, "running", "");
+    sandbox_path(path, id, "/run");
+    rig_expect(rig, 200, "POST", path, "{\"argv\": [\"true\"]}");
+    sandbox_path(path, id, "");
+    rig_expect(rig, 200, "DELETE", path, NULL);
+}
+
+static void test_a_repetition_takes_no_kept_sandbox_away(void **state)
+{
+    check_kept(*state, "service_unavailable", 503, false);
+    check_kept(*state, "capacity_unavailable", 503, false);
+    check_kept(*state, "gone", 410, true);
+    check_kept(*state, "failed_precondition", 409, true);
+}
+
 /* An attempt that does not reach the node leaves the one before to the next: its key still stands
  * for that command, and for no other. */
 static void test_a_command_is_not_forgotten_without_the_node(void **state)
@@ -643,6 +711,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_first_client_goes),
         cmocka_unit_test(test_a_command_runs_once),
         cmocka_unit_test(test_a_command_whose_answer_was_lost_runs_once),
+        cmocka_unit_test(test_a_repetition_takes_no_kept_sandbox_away),
         cmocka_unit_test(test_a_command_is_not_forgotten_without_the_node),
         cmocka_unit_test(test_a_command_with_a_huge_answer_runs_once),
         cmocka_unit_test(test_a_key_is_never_stored),

@@ -3,7 +3,10 @@
  *
  * Client gone: without an Idempotency-Key the call is dropped, and the node deletes the sandbox (a
  * kept one stays, and its create is finished like any other). With one the call goes on without a
- * client, so that a repetition gets its answer. */
+ * client, so that a repetition gets its answer.
+ *
+ * A repetition that finds the kept sandbox of an earlier attempt asks the node for the result only:
+ * whatever the answer is, record and sandbox are that attempt's, or its create's. */
 #include "api/run_once.h"
 
 #include <errno.h>
@@ -35,6 +38,7 @@ struct run_job {
     struct http_call *call;
     char sandbox_id[ID_SIZE];
     bool keep;
+    bool is_repetition; /* of an attempt whose kept sandbox is there */
     struct sandbox_loss loss;
 };
 
@@ -144,6 +148,9 @@ static void finish_later(struct run_job *job)
 {
     struct error err;
 
+    if (job->is_repetition) {
+        return; /* has been brought to its end, or is being so */
+    }
     if (!job->keep) {
         bury(job->api, job->sandbox_id);
         lifecycle_purge(job->api, job->sandbox_id);
@@ -221,8 +228,15 @@ static void refused(struct run_job *job)
 {
     struct idempotency_flight *flight = job->rq != NULL ? job->rq->flight : job->flight;
 
+    if (job->is_repetition) {
+        return; /* the first one stands */
+    }
     if (flight != NULL) {
         flight->is_begun = false;
+    }
+    bury(job->api, job->sandbox_id);
+    if (job->keep) {
+        lifecycle_purge(job->api, job->sandbox_id); /* the command failed, not the create */
     }
 }
 
@@ -240,10 +254,6 @@ static void on_answer(struct run_job *job, struct http_call *call)
     }
     if (http_call_status(call) != 200) {
         refused(job);
-        bury(job->api, job->sandbox_id);
-        if (job->keep) {
-            lifecycle_purge(job->api, job->sandbox_id); /* the command failed, not the create */
-        }
         answer_refusal(job, answer);
         return;
     }
@@ -351,7 +361,8 @@ static char *node_text(struct request *rq, const struct create_spec *spec, const
     return json_dumps(body, JSON_COMPACT);
 }
 
-static void start_job(struct request *rq, const struct sandbox *s, const char *text)
+static void
+start_job(struct request *rq, const struct sandbox *s, const char *text, bool is_repetition)
 {
     static const struct http_call_callbacks callbacks = {.on_done = on_done};
     const struct http_header headers[] = {{"X-Request-Id", rq->id},
@@ -369,13 +380,16 @@ static void start_job(struct request *rq, const struct sandbox *s, const char *t
     (void)error_set(&err, ENOMEM, "no memory");
     (void)snprintf(target, sizeof(target), "/n1/sandboxes/%s", s->id);
     if (job != NULL) {
-        *job = (struct run_job){.api = rq->api, .rq = rq, .keep = !s->transient};
+        *job = (struct run_job){
+            .api = rq->api, .rq = rq, .keep = !s->transient, .is_repetition = is_repetition};
         memcpy(job->sandbox_id, s->id, sizeof(job->sandbox_id));
         list_append(&rq->api->runs, &job->link);
         job->call = http_client_start(rq->api->client, &request, &callbacks, job, &err);
     }
     if (job == NULL || job->call == NULL) {
-        bury(rq->api, s->id);
+        if (!is_repetition) {
+            bury(rq->api, s->id);
+        }
         if (job != NULL) {
             job_free(job);
         }
@@ -404,6 +418,7 @@ static void run_now(struct request *rq)
     _cleanup_sandbox_ struct sandbox s = {0};
     _cleanup_free_ char *text = NULL;
     char other[ID_SIZE] = "";
+    bool is_repetition = false;
     bool keep;
     int r = read_request(rq, &spec, &keep, &err);
 
@@ -421,8 +436,9 @@ static void run_now(struct request *rq)
         text = node_text(rq, &spec, &s);
         r = text == NULL ? error_set(&err, ENOMEM, "no memory")
                          : store_sandbox_insert(rq->api->store, &s, keep ? text : NULL, &err);
-        if (r != -EEXIST || is_earlier(rq, &s)) {
-            r = r == -EEXIST ? 0 : r;
+        is_repetition = r == -EEXIST && is_earlier(rq, &s);
+        if (r != -EEXIST || is_repetition) {
+            r = is_repetition ? 0 : r;
             break;
         }
         (void)error_set(&err, EEXIST, "no free id was found");
@@ -436,7 +452,7 @@ static void run_now(struct request *rq)
     if (s.rules.idle_timeout_ms > 0) {
         expiry_changed(rq->api, s.created_at + s.rules.idle_timeout_ms);
     }
-    start_job(rq, &s, text);
+    start_job(rq, &s, text, is_repetition);
 }
 
 static void run_at_node(struct request *rq)

@@ -536,7 +536,7 @@ static void on_running(void *arg, struct sandbox *sb, const struct error *err)
     if (p == NULL) {
         (void)error_set_code(&problem, ERROR_FAILED_PRECONDITION, "lost",
                              "whether the command ran is not known: the node was restarted");
-        fail_put(call, &problem);
+        call_fail(call, &problem); /* nor whether somebody works in it since */
         return;
     }
     call_watch(call, p, on_run_event);
