@@ -3,6 +3,7 @@
 
 #include "api/create.h"
 #include "api/lifecycle.h"
+#include "wire/agent_limits.h"
 
 #define VCPUS_MAX          8
 #define MEMORY_MIN_MIB     128
@@ -88,6 +89,11 @@ void create_check_env(struct json_fields *f, json_t *env, bool merge)
             (!json_is_string(value) ||
              strlen(json_string_value(value)) != json_string_length(value))) {
             json_fields_fail(f, "env", "has a value for %.70s that is no text", key);
+            return;
+        }
+        if (strlen(key) + 1 + json_string_length(value) > AGENT_STRING_BYTES) {
+            json_fields_fail(f, "env", "has more than %u bytes in %.70s, its name included",
+                             AGENT_STRING_BYTES, key);
             return;
         }
         total += strlen(key) + json_string_length(value) + 2;

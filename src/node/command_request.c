@@ -39,6 +39,11 @@ static void read_argv(struct json_fields *f, struct command_request *ret)
             json_fields_fail(f, "argv", "must hold only strings; entry %zu is none", i);
             return;
         }
+        if (json_string_length(item) > AGENT_STRING_BYTES) {
+            json_fields_fail(f, "argv", "must have at most %u bytes in an entry; entry %zu has %zu",
+                             AGENT_STRING_BYTES, i, json_string_length(item));
+            return;
+        }
         total += json_string_length(item);
     }
     if (f->error == 0 && json_string_length(json_array_get(argv, 0)) == 0) {
@@ -56,7 +61,7 @@ static void read_command(struct json_fields *f, struct command_request *ret)
     const char *shell;
 
     read_argv(f, ret);
-    shell = json_fields_string(f, "shell", 1, AGENT_ARGV_BYTES - 16U, NULL);
+    shell = json_fields_string(f, "shell", 1, AGENT_STRING_BYTES, NULL);
     if (f->error != 0) {
         return;
     }
@@ -92,6 +97,12 @@ int command_env_check(json_t *env, const char *field, struct error *err)
         if (!json_is_string(value)) {
             return error_set_code(err, ERROR_INVALID_REQUEST, field,
                                   "%s must hold only strings; %.60s is none", field, name);
+        }
+        if (strlen(name) + 1 + json_string_length(value) > AGENT_STRING_BYTES) {
+            return error_set_code(err, ERROR_INVALID_REQUEST, field,
+                                  "%s must have at most %u bytes in a variable, its name included; "
+                                  "%.60s is longer",
+                                  field, AGENT_STRING_BYTES, name);
         }
         total += strlen(name) + 1 + json_string_length(value);
     }
@@ -238,10 +249,9 @@ static void read_shell_state(struct json_fields *f, struct command_request *ret)
         json_fields_fail(f, "shell_state", "and tty exclude each other");
     }
     ret->shell_state = name;
-    if (json_array_size(ret->argv) == 3 &&
-        json_string_length(json_array_get(ret->argv, 2)) + shell_state_overhead(name, ret->env) >
-            AGENT_ARGV_BYTES) {
-        json_fields_fail(f, "shell", "is too long for a shell state");
+    /* The wrapper has the names of the variables, and is one argument. */
+    if (f->error == 0 && shell_state_overhead(name, ret->env) > AGENT_STRING_BYTES) {
+        json_fields_fail(f, "env", "has names that are too long for a shell state");
     }
 }
 

@@ -26,6 +26,7 @@
 #define AGENT_START_MAX      1048576U /* a START's joined payloads */
 #define AGENT_ARGV_MAX       4096U
 #define AGENT_ARGV_BYTES     262144U /* lengths of all arguments together */
+#define AGENT_STRING_BYTES   131071U /* one argument, or NAME=value: what Linux takes */
 #define AGENT_ENV_MAX        256U
 #define AGENT_ENV_BYTES      262144U
 #define AGENT_CWD_BYTES      4096U

@@ -256,7 +256,44 @@ def test_what_cannot_be_executed_says_why(api, shared):
 def test_argv_and_env_at_their_limits_work(api, shared):
     words = ["sh", "-c", "echo $#"] + ["x"] * 4093
     assert api.check_output(shared, words) == "4092\n"
-    long = "y" * (262144 - 32)
-    assert api.check_output(shared, ["sh", "-c", "echo ${#1}", "z", long[:100_000], long[:100_000]]) == "100000\n"
     env = {f"V{i}": "x" for i in range(256)}
     assert api.check_output(shared, "env | grep -c '^V[0-9]'", env=env) == "256\n"
+
+
+STRING, ALL = 131_071, 262_144  # bytes of one, and of all together
+
+
+def shell_of(size, text="echo ${#BASH_EXECUTION_STRING}"):
+    return text + " " * (size - len(text) - 1) + "#"
+
+
+def test_as_many_bytes_as_there_may_be_work(api, shared):
+    command = ["bash", "-c", "echo ${#1} ${#2} ${#3}", "z"]
+    rest = ALL - len("".join(command)) - STRING
+    env = {"A": "a" * (STRING - 2), "B": "b" * (STRING - 2), "C": ""}
+    for more in ({}, {"env": env}):
+        assert api.check_output(shared, command + ["x" * STRING, "y" * (rest - 9), "z" * 9], **more) == f"{STRING} {rest - 9} 9\n"
+    assert api.check_output(shared, "echo ${#A} ${#B}", env=env) == f"{STRING - 2} {STRING - 2}\n"
+    assert api.check_output(shared, shell_of(STRING)) == f"{STRING}\n"
+    assert api.check_output(shared, shell_of(STRING), shell_state="long") == f"{STRING}\n"
+
+
+@pytest.mark.parametrize("body, field", [
+    ({"argv": ["true", "x" * (STRING + 1)]}, "argv"), ({"argv": ["x" * (STRING + 1)]}, "argv"),
+    ({"argv": ["true"] + ["x" * 65_536] * 4}, "argv"),
+    ({"shell": shell_of(STRING + 1)}, "shell"), ({"shell": shell_of(STRING + 1), "shell_state": "long"}, "shell"),
+    ({"argv": ["true"], "env": {"A": "x" * (STRING - 1)}}, "env"),
+    ({"argv": ["true"], "env": {f"V{i}": "x" * 65_536 for i in range(4)}}, "env"),
+    ({"shell": "true", "shell_state": "long", "env": {"A" * 100_000: ""}}, "env"),
+], ids=lambda v: v if isinstance(v, str) else json.dumps(v)[:30])
+def test_a_byte_more_is_refused_by_field(api, shared, body, field):
+    for verb in ("run", "commands"):
+        assert field_of(api, "POST", f"/v1/sandboxes/{shared}/{verb}", body) == field
+    if "shell_state" not in body or field != "env":  # there it is the sandbox's, which the wrapper does not name
+        assert field_of(api, "POST", "/v1/run", {**body, "template": "base"}) == field
+
+
+def test_a_variable_of_a_sandbox_has_the_same_limit(api, shared):
+    body = {"env": {"A": "x" * (STRING - 1)}}
+    assert field_of(api, "POST", "/v1/sandboxes", {**body, "template": "base"}) == "env"
+    assert field_of(api, "PATCH", f"/v1/sandboxes/{shared}", body) == "env"
