@@ -14,6 +14,7 @@
 #include "cli/child.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/guest_check.h"
 #include "cli/installation.h"
 #include "cli/nodes.h"
 #include "cli/readiness.h"
@@ -31,12 +32,14 @@ static void say(const char *what, const char *text)
     (void)fflush(stdout);
 }
 
-static int run_setup(const struct cli *cli, const char *script, struct error *err)
+/* `option` may be NULL. */
+static int
+run_setup(const struct cli *cli, const char *script, const char *option, struct error *err)
 {
     char program[INSTALLATION_PATH_SIZE];
     char name[64];
     char config[SETTINGS_PATH_SIZE + 16];
-    const char *argv[] = {program, NULL, NULL, NULL};
+    const char *argv[] = {program, option, NULL};
     /* The scripts read the settings from here. */
     const char *env[] = {config,
                          "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -89,12 +92,12 @@ static int prepare_directories(const struct cli *cli, struct error *err)
     gid_t gid = 0;
 
     if (find_user(s->service_user, &uid, &gid) < 0 &&
-        (run_setup(cli, "user", err) < 0 || find_user(s->service_user, &uid, &gid) < 0)) {
+        (run_setup(cli, "user", NULL, err) < 0 || find_user(s->service_user, &uid, &gid) < 0)) {
         return error_set(err, ENOENT, "there is no user %s: run %.150s/setup/user", s->service_user,
                          cli->libexec);
     }
     if (make_directory(s->run_dir, 0755, err) < 0 || make_directory(s->log_dir, 0750, err) < 0 ||
-        run_setup(cli, "volume", err) < 0) {
+        run_setup(cli, "volume", NULL, err) < 0) {
         return -EIO;
     }
     (void)snprintf(store, sizeof(store), "%s/store", s->data_dir);
@@ -104,6 +107,14 @@ static int prepare_directories(const struct cli *cli, struct error *err)
     return chown(store, uid, gid) < 0 ? error_set(err, errno, "cannot give %.150s to %s: %s", store,
                                                   s->service_user, strerror(errno))
                                       : 0;
+}
+
+/* After an upgrade guests start with the agent that came with it. Another kernel would keep what is
+ * suspended from waking: that is for an operator to ask for. */
+static int renew_guest(const struct cli *cli, struct error *err)
+{
+    return guest_check(cli) == GUEST_CHECK_STALE ? run_setup(cli, "guest", "--keep-kernel", err)
+                                                 : 0;
 }
 
 /* The first key: made before the API runs, written beside its place and renamed. */
@@ -281,7 +292,7 @@ static int bring_up(struct cli *cli, int64_t wait_ms, struct error *err)
     char url[CONFIG_URL_SIZE];
     char text[CONFIG_URL_SIZE + SETTINGS_PATH_SIZE];
 
-    if (prepare_directories(cli, err) < 0 ||
+    if (prepare_directories(cli, err) < 0 || renew_guest(cli, err) < 0 ||
         config_installation_url(&cli->settings, url, err) < 0 ||
         (api == 0 && readiness_check_port(&cli->settings, err) < 0) ||
         make_admin_key(cli, err) < 0) {

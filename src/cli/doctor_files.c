@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "cli/cli.h"
 #include "cli/doctor.h"
+#include "cli/guest_check.h"
 #include "cli/installation.h"
 #include "cli/text.h"
 
@@ -141,6 +142,17 @@ static void check_there(struct doctor *d, const char *name, const char *below, c
     }
 }
 
+static void check_guest(struct doctor *d)
+{
+    if (guest_check(d->cli) == GUEST_CHECK_STALE) {
+        doctor_put(d, "guest kernel", DOCTOR_DEGRADED, "space up builds it anew",
+                   "the agent in %s/guest is of another version than what is installed",
+                   d->cli->settings.data_dir);
+    } else {
+        check_there(d, "guest kernel", "guest/vmlinuz", "setup/guest fetches it");
+    }
+}
+
 /* Numbers of a colon-separated line: field `index` (0 is the first). */
 static int line_number(struct span line, unsigned int index, uint64_t *ret)
 {
@@ -215,7 +227,7 @@ void doctor_check_files(struct doctor *d)
     if (has_volume) {
         check_space(d); /* else it would be that of another file system */
     }
-    check_there(d, "guest kernel", "guest/vmlinuz", "setup/guest fetches it");
+    check_guest(d);
     if (has_volume) {
         check_there(d, "template base", "volume/templates/base/current",
                     "setup/template base builds it");

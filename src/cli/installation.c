@@ -88,6 +88,14 @@ int installation_find_daemon(const struct cli *cli, enum daemon_id id, struct pr
     return 0;
 }
 
+static bool is_newer(const char *path, int64_t started_ms)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 &&
+           (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000 > started_ms;
+}
+
 const char *
 installation_stale_reason(const struct cli *cli, enum daemon_id id, const struct proc_ref *ref)
 {
@@ -99,9 +107,15 @@ installation_stale_reason(const struct cli *cli, enum daemon_id id, const struct
     if (stat(program, &st) == 0 && !proc_runs_file(ref, program)) {
         return "the installed program is another one";
     }
-    if (stat(cli->config_path, &st) == 0 && proc_started_at(ref, &started_ms) == 0 &&
-        (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000 > started_ms) {
+    if (proc_started_at(ref, &started_ms) < 0) {
+        return NULL;
+    }
+    if (is_newer(cli->config_path, started_ms)) {
         return "the settings file is newer";
+    }
+    (void)snprintf(program, sizeof(program), "%s/guest/guest.json", cli->settings.data_dir);
+    if (id == DAEMON_NODE && is_newer(program, started_ms)) {
+        return "the guest's kernel or agent is newer";
     }
     return NULL;
 }

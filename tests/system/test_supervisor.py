@@ -1,5 +1,6 @@
 """`space up`, `down`, `status` and space-supervisor, with stand-ins for the daemons: no VM is made."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -122,6 +123,44 @@ def test_up_is_idempotent_and_down_leaves_nothing(site):
     assert not list(site.run_dir.glob("*.pid"))
     site.space("down")  # of nothing
     assert site.space("up").returncode == 0
+
+
+def put_guest(site):
+    """A guest made of the space-init that is installed, as setup/guest leaves it."""
+    guest = site.top / "data/guest"
+    guest.mkdir(parents=True, exist_ok=True)
+    (guest / "vmlinuz").touch()
+    digest = hashlib.sha256((site.libexec / "space-init").read_bytes()).hexdigest()
+    (guest / "guest.json").write_text(json.dumps({"init_sha256": digest}), encoding="ascii")
+
+
+def test_up_renews_the_guests_agent_after_an_upgrade(site):
+    """And nothing when it is the installed one; its node is restarted, its kernel stays."""
+    calls, script = site.libexec / "setup/calls", site.libexec / "setup/guest"
+    script.write_text(SETUP_STUB.replace("exit 0", f"cp {site.top}/renewed {site.top}/data/guest/guest.json"), encoding="ascii")
+    script.chmod(0o755)
+    (site.libexec / "space-init").write_bytes(b"first")
+    put_guest(site)
+    site.space("up")
+    before = site.all()
+    assert "guest" not in calls.read_text(encoding="ascii")
+    assert site.checks()["guest kernel"]["status"] == "ok"
+
+    (site.libexec / "space-init").write_bytes(b"second")
+    expect_check(site.checks(), "guest kernel", "degraded", "of another version than what is installed", "space up")
+    record = site.top / "data/guest/guest.json"
+    old = record.read_text(encoding="ascii")
+    put_guest(site)
+    record.rename(site.top / "renewed")
+    record.write_text(old, encoding="ascii")
+    os.utime(record, (0, 0))
+    site.space("up")
+    assert calls.read_text(encoding="ascii").count(f"guest --keep-kernel {site.config}") == 1
+    assert site.checks()["guest kernel"]["status"] == "ok"
+    after = site.all()
+    assert after["space-api"] == before["space-api"] and after["space-node"] != before["space-node"]
+    site.space("up")
+    assert site.all() == after and calls.read_text(encoding="ascii").count("guest ") == 1
 
 
 def test_nothing_ties_the_daemons_to_the_caller(site):
