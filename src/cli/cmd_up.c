@@ -25,6 +25,7 @@
 #define DEFAULT_WAIT_MS   180000
 #define PASSWD_TEXT_SIZE  16384U
 #define SYSTEMCTL_WAIT_MS 60000
+#define KEY_TIMEOUT_MS    30000
 
 static void say(const char *what, const char *text)
 {
@@ -117,30 +118,28 @@ static int renew_guest(const struct cli *cli, struct error *err)
                                                  : 0;
 }
 
-/* The first key: made before the API runs, written beside its place and renamed. */
+/* The first key, made before the API runs. The program has the file before the key, and takes the
+ * key back where the file cannot be put in place. */
 static int make_admin_key(const struct cli *cli, struct error *err)
 {
     const char *path = cli->settings.admin_key_file;
-    _cleanup_json_ json_t *body = json_pack("{s:s, s:s}", "name", "admin", "role", "admin");
-    _cleanup_json_ json_t *key = NULL;
-    _cleanup_buf_ struct buf line = buf_make(0);
+    char program[INSTALLATION_PATH_SIZE];
+    const char *const argv[] = {program,  "--config", cli->config_path, "--create-key", "admin",
+                                "--role", "admin",    "--out",          path,           NULL};
+    struct child_options o = {.timeout_ms = KEY_TIMEOUT_MS};
     struct stat st;
-    int r;
+    int status;
 
     if (stat(path, &st) == 0) {
         return 0;
     }
-    if (installation_create_key(cli, body, &key, err) < 0) {
-        return -EIO;
-    }
-    buf_printf(&line, "%s\n", api_text(key, "key"));
-    r = buf_error(&line);
-    if (r == 0) {
-        r = file_write_atomic(AT_FDCWD, path, buf_span(&line), 0600, true);
-    }
-    explicit_bzero(line.p, line.n);
-    if (r < 0) {
-        return error_set(err, -r, "cannot write %.180s: %s", path, strerror(-r));
+    installation_program(cli, daemon_name(DAEMON_API), program);
+    status = child_run(argv, &o, err);
+    if (status != 0) {
+        return status < 0
+                   ? status
+                   : error_set(err, EPROTO, "%.150s could not make the key %.150s; see above",
+                               program, path);
     }
     say("admin key", path);
     return 0;

@@ -98,6 +98,13 @@ static int wait_signal(int signal_fd)
     return 0;
 }
 
+static int write_key(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+    return fd < 0 || dprintf(fd, "space_00000000000000000000000000000000\n") < 0 ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
     int is_api = strstr(argv[0], "space-api") != NULL;
@@ -112,6 +119,9 @@ int main(int argc, char **argv)
     }
     read_setting(argv[2], "run_dir", run_dir, sizeof(run_dir));
     if (argc > 3 && strcmp(argv[3], "--create-key") == 0) {
+        if (strcmp(argv[argc - 2], "--out") == 0) {
+            return write_key(argv[argc - 1]);
+        }
         (void)printf("{\"id\": \"ky000000000000000000\", \"name\": \"%s\", \"role\": \"admin\", "
                      "\"created_at\": \"2026-01-01T00:00:00.000Z\", \"expires_at\": null, "
                      "\"key\": \"space_00000000000000000000000000000000\"}\n",

@@ -89,9 +89,17 @@ def test_detached_ps_logs_kill(installation, box):
 
 
 def test_signal(installation, box):
-    process = installation.space("exec", "-d", box, "--", "sleep", "1000").stdout.strip()
-    assert installation.space("signal", box, process, "SIGTERM").returncode == 0 or \
-        installation.space("signal", box, "SIGTERM", process).returncode == 0
+    def ended_by(process):
+        listed = json.loads(installation.space("ps", "--json", box).stdout)["items"]
+        return next(p for p in listed if p["id"] == process)["signal"]
+
+    for words, signal in (((box, "{}", "SIGTERM"), "SIGTERM"), (("{}", "int"), "SIGINT"), ((box, "{}", "9"), "SIGKILL")):
+        process = installation.space("exec", "-d", box, "--", "sleep", "1000").stdout.strip()
+        wrong = installation.space("signal", box, "SIGTERM", process)
+        assert wrong.returncode == 2 and "unknown signal" in wrong.stderr and ended_by(process) is None, wrong
+        done = installation.space("signal", *(word.format(process) for word in words))
+        assert done.returncode == 0, done
+        poll.until(lambda p=process, s=signal: ended_by(p) == s, 10, f"{signal} has ended it")
 
 
 def test_ls_and_show(installation, box):

@@ -352,6 +352,16 @@ class TestNamesOnTheHost:
         assert f"the installation {second.name}, {second.uid_first} to {second.uid_first + 4095}: set another" in said, said
 
 
+def test_a_first_key_that_cannot_be_kept_is_not_made(third):
+    third.write_config(admin_key_file=third.top / "missing/admin.key")
+    assert f"{third.top}/missing/admin.key" in refused_up(third)
+    store = third.data / "store/space.db"
+    if store.exists():
+        with sqlite3.connect(store) as database:
+            assert database.execute("select count(*) from keys").fetchone() == (0,)
+    third.write_config(admin_key_file=third.key_file)
+
+
 class TestRestart:
     def test_a_stop_ends_sandboxes_and_says_so(self, second, api2):
         sandbox = api2.create()["id"]
