@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "io/http_client.h"
 #include "io/http_server.h"
+#include "io/listen.h"
 #include "io/loop.h"
 
 #define NODE_IDLE_CONNECTIONS 64
@@ -80,19 +81,25 @@ int api_new(const struct settings *settings,
     return 0;
 }
 
-int api_listen(struct api *api, struct error *err)
+int api_bind(const struct settings *s, struct error *err)
 {
-    const struct settings *s = &api->settings;
-    bool tls = s->api_tls_certificate[0] != '\0';
-    int r = http_server_listen_tcp(api->server, s->api_listen, tls ? s->api_tls_certificate : NULL,
-                                   tls ? s->api_tls_key : NULL, err);
+    int fd = listen_tcp(s->api_listen, err);
 
-    if (r == -EADDRINUSE) {
+    if (fd == -EADDRINUSE) {
         (void)error_set(err, EADDRINUSE,
                         "%s is taken by another program: stop it, or set api.listen to a free port",
                         s->api_listen);
     }
-    return r;
+    return fd;
+}
+
+int api_listen(struct api *api, int fd, struct error *err)
+{
+    const struct settings *s = &api->settings;
+    bool tls = s->api_tls_certificate[0] != '\0';
+
+    return http_server_listen_fd(api->server, fd, tls ? s->api_tls_certificate : NULL,
+                                 tls ? s->api_tls_key : NULL, err);
 }
 
 static void read_openapi(struct api *api, const char *share_dir)

@@ -65,7 +65,10 @@ int api_new(const struct settings *settings,
             struct loop *loop,
             struct api **ret_api,
             struct error *err) _must_check_;
-int api_listen(struct api *api, struct error *err) _must_check_;
+/* Listens on the address of the settings: a descriptor, for api_listen. */
+int api_bind(const struct settings *s, struct error *err) _must_check_;
+/* Reads the TLS key, where there is one. Takes fd, also when it fails. */
+int api_listen(struct api *api, int fd, struct error *err) _must_check_;
 /* Opens the store, starts everything else. */
 int api_start(struct api *api, const struct api_options *options, struct error *err) _must_check_;
 /* Stops accepting; the loop ends when the open requests have, after 4 s at the latest. */

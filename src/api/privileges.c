@@ -32,6 +32,21 @@ static int become(uid_t uid, gid_t gid)
     return 0;
 }
 
+int privileges_drop_capabilities(struct error *err)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+
+    if (geteuid() == 0) {
+        return 0; /* it has something to prepare yet; they go with the user */
+    }
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 ||
+        syscall(SYS_capset, &header, none) < 0) {
+        return error_set(err, errno, "cannot drop capabilities: %s", strerror(errno));
+    }
+    return 0;
+}
+
 int privileges_drop(const char *user, struct error *err)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {

@@ -6,6 +6,9 @@
 
 #include "base/error.h"
 
+/* Unless root: the capability to bind a port, which it was started with, goes, and all others.
+ * Before the first thread. */
+int privileges_drop_capabilities(struct error *err) _must_check_;
 /* As root: becomes `user` for good, in every thread. As another user: does nothing. In both cases
  * no program started from here gains privileges. */
 int privileges_drop(const char *user, struct error *err) _must_check_;

@@ -178,9 +178,14 @@ static int limit_itself(const struct settings *s, const char *share_dir, struct 
     return r < 0 ? r : 0;
 }
 
-static int
-serve(const struct settings *s, const struct arguments *a, struct loop *loop, struct error *err)
+/* Takes listen_fd. */
+static int serve(const struct settings *s,
+                 const struct arguments *a,
+                 int listen_fd,
+                 struct loop *loop,
+                 struct error *err)
 {
+    _cleanup_close_ int fd = listen_fd;
     struct api_options options = {.share_dir = a->share_dir};
     struct api *api = NULL;
     int r = prepare_store(s, err);
@@ -190,7 +195,7 @@ serve(const struct settings *s, const struct arguments *a, struct loop *loop, st
         r = api_new(s, loop, &api, err);
     }
     if (r == 0) {
-        r = api_listen(api, err);
+        r = api_listen(api, TAKE_FD(fd), err);
     }
     if (r == 0) {
         r = privileges_drop(s->service_user, err);
@@ -216,6 +221,7 @@ static int run(const struct arguments *a, struct error *err)
 {
     struct settings settings;
     enum log_level level = LOG_LEVEL_INFO;
+    _cleanup_close_ int fd = -1;
     struct loop *loop;
     int r = settings_load(&settings, a->config, err);
 
@@ -228,11 +234,17 @@ static int run(const struct arguments *a, struct error *err)
         return key_file_make(&settings, &a->key, err);
     }
     step_init(settings.run_dir, "space-api");
+    /* Before there are threads: a capability is a thread's, and a port below 1024 takes one. */
+    fd = api_bind(&settings, err);
+    r = fd < 0 ? fd : privileges_drop_capabilities(err);
+    if (r < 0) {
+        return r;
+    }
     loop = loop_new(WORKERS);
     if (loop == NULL) {
         return error_set(err, ENOMEM, "no memory for the loop");
     }
-    r = serve(&settings, a, loop, err);
+    r = serve(&settings, a, TAKE_FD(fd), loop, err);
     loop_free(loop);
     return r;
 }

@@ -9,7 +9,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+
+#include <linux/capability.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
@@ -31,6 +34,30 @@ static void die(int pipe_fd, const char *what, int errnum)
         _exit(126);
     }
     _exit(127);
+}
+
+/* With the one capability that a port below 1024 takes, where we have it ourselves; space-api drops
+ * it when it has its port. */
+static int become_service_user(const char *user)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {0};
+    uint32_t bit = 1U << CAP_NET_BIND_SERVICE;
+    int r;
+
+    (void)prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0);
+    r = child_become(user);
+    if (r < 0) {
+        return r;
+    }
+    caps[0] =
+        (struct __user_cap_data_struct){.effective = bit, .permitted = bit, .inheritable = bit};
+    if (syscall(SYS_capset, &header, caps) == 0) {
+        (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_NET_BIND_SERVICE, 0, 0);
+        return 0;
+    }
+    caps[0] = (struct __user_cap_data_struct){0};
+    return syscall(SYS_capset, &header, caps) < 0 ? -errno : 0;
 }
 
 static void set_limits(enum daemon_id id)
@@ -121,7 +148,7 @@ static void become_daemon(const struct supervise_start_options *o, const struct 
         protect_from_oom();
     }
     if (o->id == DAEMON_API && geteuid() == 0) {
-        r = child_become(o->settings->service_user);
+        r = become_service_user(o->settings->service_user);
         if (r < 0) {
             die(pipe_fd, "cannot become the service user (see setup/user)", -r);
         }

@@ -468,31 +468,31 @@ static int check_listener_room(const struct http_server *server, struct error *e
     return 0;
 }
 
+int http_server_listen_fd(struct http_server *server,
+                          int fd,
+                          const char *tls_certificate,
+                          const char *tls_key,
+                          struct error *err)
+{
+    _cleanup_close_ int owned = fd;
+    struct ssl_ctx_st *tls = NULL;
+    int r = check_listener_room(server, err);
+
+    if (r == 0 && tls_certificate != NULL && tls_key != NULL) {
+        r = tls_context_new(tls_certificate, tls_key, &tls, err);
+    }
+    return r < 0 ? r : add_listener(server, TAKE_FD(owned), tls, NULL, err);
+}
+
 int http_server_listen_tcp(struct http_server *server,
                            const char *address,
                            const char *tls_certificate,
                            const char *tls_key,
                            struct error *err)
 {
-    struct ssl_ctx_st *tls = NULL;
-    int fd;
-    int r = check_listener_room(server, err);
+    int fd = listen_tcp(address, err);
 
-    if (r < 0) {
-        return r;
-    }
-    if (tls_certificate != NULL && tls_key != NULL) {
-        r = tls_context_new(tls_certificate, tls_key, &tls, err);
-        if (r < 0) {
-            return r;
-        }
-    }
-    fd = listen_tcp(address, err);
-    if (fd < 0) {
-        tls_context_free(tls);
-        return fd;
-    }
-    return add_listener(server, fd, tls, NULL, err);
+    return fd < 0 ? fd : http_server_listen_fd(server, fd, tls_certificate, tls_key, err);
 }
 
 int http_server_listen_unix(

@@ -60,6 +60,12 @@ int http_server_listen_tcp(struct http_server *server,
                            const char *tls_certificate,
                            const char *tls_key,
                            struct error *err) _must_check_; /* certificate and key NULL: plain */
+/* The same on what listen_tcp gave. Takes fd, also when it fails. */
+int http_server_listen_fd(struct http_server *server,
+                          int fd,
+                          const char *tls_certificate,
+                          const char *tls_key,
+                          struct error *err) _must_check_;
 /* A unix socket; a stale one is replaced, one that answers is -EADDRINUSE. group -1: unchanged. */
 int http_server_listen_unix(struct http_server *server,
                             const char *path,

@@ -3,12 +3,14 @@ accelerator that goes away. Run by `make check-kvm` in its emulated host, as the
 
 import os
 import pathlib
+import re
 import subprocess
 import time
 
 import pytest
 
 from harness import machine, poll
+from harness.installation import free_low_port
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
 GROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -120,6 +122,23 @@ class TestUnits:
         assert (state(api, box["id"]), installation.vmm_of(box["id"])) == ("running", box["vmm"])
         assert counts_on(api, box["session"])
         assert installation.systemctl("is-active", "space-node", "space-api") == "active\nactive"
+
+
+class TestApi:
+    def test_a_port_below_1024(self, installation, api):
+        """Bound by the service user, who has no capability left when it serves."""
+        text, low = installation.config.read_text(encoding="utf-8"), free_low_port()
+        api.close()
+        installation.config.write_text(re.sub(r"(?m)^api\.listen *=.*$", f"api.listen = 127.0.0.1:{low}", text), encoding="utf-8")
+        try:
+            assert f"http://127.0.0.1:{low}" in installation.cli("up").stdout
+            pid = installation.main_pid("space-api")
+            assert machine.status(pid)["Uid"].split()[0] != "0"
+            assert all(not any(caps.values()) for caps in machine.capabilities(pid)), machine.capabilities(pid)
+        finally:
+            installation.config.write_text(text, encoding="utf-8")
+            installation.cli("up")
+            installation.wait_ready()
 
 
 class TestLimits:

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from harness import http, machine, manual, poll
-from harness.installation import Installation
+from harness.installation import Installation, free_low_port
 
 
 @pytest.fixture(scope="module")
@@ -524,6 +524,23 @@ def test_a_taken_port_is_an_error_with_its_remedy(installation, second):
         second.write_config(api__listen=f"127.0.0.1:{second.port}")
         second.up()
     assert installation.is_ready()
+
+
+def test_a_port_below_1024(second):
+    """Bound by the service user, who has no capability left when it serves."""
+    second.down()
+    high, low = second.port, free_low_port()
+    second.write_config(api__listen=f"127.0.0.1:{low}")
+    try:
+        done = second.cli("up", timeout=300)
+        assert f"https://127.0.0.1:{low}" in done.stdout, done
+        pid = second.daemon("space-api")
+        assert machine.status(pid)["Uid"].split()[0] != "0"
+        assert all(not any(caps.values()) for caps in machine.capabilities(pid)), machine.capabilities(pid)
+    finally:
+        second.down()
+        second.write_config(api__listen=f"127.0.0.1:{high}")
+        second.up()
 
 
 def moved(installation, top):

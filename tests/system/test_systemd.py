@@ -4,13 +4,16 @@ our own, since the machine that tests this seldom has systemd as PID 1."""
 import json
 import os
 import pathlib
+import pwd
 import shutil
 import signal
+import socket
 import subprocess
 
 import pytest
 
-from harness.installation import free_port, space_binary
+from harness import machine, poll
+from harness.installation import free_low_port, free_port, space_binary
 from test_supervisor import SETUP_STUB, fake_daemon, open_parents  # noqa: F401
 
 HERE = pathlib.Path(__file__).parent
@@ -121,3 +124,44 @@ def test_systemd_takes_the_units(tmp_path):
     wrong = tmp_path / "space-wrong.service"  # what is not taken is said
     wrong.write_text(units[0].read_text(encoding="utf-8").replace("KillMode=", "KillMod="), encoding="utf-8")
     assert "KillMod" in verify(wrong)[1]
+
+
+def test_the_api_of_the_unit_may_have_a_low_port(tmp_path):
+    """With what the unit gives it, and no other capability, as the service user."""
+    prefix = pathlib.Path(space_binary()).resolve().parents[1]
+    unit = (prefix / "lib/systemd/system/space-api.service").read_text(encoding="utf-8").splitlines()
+    given = dict(line.split("=", 1) for line in unit if "=" in line)
+    assert given["CapabilityBoundingSet"] == given["AmbientCapabilities"] == "CAP_NET_BIND_SERVICE"
+    low, user = free_low_port(), pwd.getpwnam("daemon")
+    open_parents(tmp_path)
+    for name in ("data/store", "run"):
+        (tmp_path / name).mkdir(parents=True)
+        os.chown(tmp_path / name, user.pw_uid, user.pw_gid)
+    config = tmp_path / "space.conf"
+    config.write_text(f"installation = spcap\ndata_dir = {tmp_path}/data\nrun_dir = {tmp_path}/run\nservice_user = daemon\n"
+                      f"api.listen = 127.0.0.1:{low}\n", encoding="ascii")
+    argv = [str(prefix / "libexec/space/space-api"), "--config", str(config)]
+
+    def start(*capabilities):
+        return subprocess.Popen(["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs",
+                                 *capabilities, *argv], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    with start() as without:
+        assert "Permission denied" in without.stderr.read() and without.wait(10) == 1
+    with start("--inh-caps=-all,+net_bind_service", "--ambient-caps=-all,+net_bind_service",
+               "--bounding-set=-all,+net_bind_service") as api:
+        try:
+            poll.until(lambda: api.poll() is not None or answers(low), 30, "it serves")
+            assert api.poll() is None, api.stderr.read()
+            assert all(not any(caps.values()) for caps in machine.capabilities(api.pid))
+        finally:
+            api.kill()
+
+
+def answers(port):
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            return raw.recv(65536).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False

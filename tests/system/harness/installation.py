@@ -35,6 +35,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def free_low_port():
+    """One that takes a capability."""
+    for port in range(1023, 511, -1):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+    raise AssertionError("every port below 1024 is taken")
+
+
 def find_assets():
     """A data directory with a guest and a base template, or None."""
     for name in ASSETS:

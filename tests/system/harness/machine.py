@@ -51,6 +51,12 @@ def status(pid):
     return dict((name, value.strip()) for name, _, value in (line.partition(":") for line in lines))
 
 
+def capabilities(pid):
+    """Of each thread: what it has, may take, may pass on."""
+    names = ("CapEff", "CapPrm", "CapInh", "CapAmb")
+    return [{name: int(status(f"{pid}/task/{tid}")[name], 16) for name in names} for tid in os.listdir(f"/proc/{pid}/task")]
+
+
 def runs(pid, program):
     """Whether a process executes this very file. Its link cannot be compared: it is a path of the
     process's own mount namespace, which says more than ours when we are in a chroot."""
