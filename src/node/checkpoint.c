@@ -242,8 +242,7 @@ static void forget_objects(const struct checkpoint *ck)
     char path[CHECKPOINT_PATH_SIZE];
 
     checkpoint_path(ck, "", OBJECTS_STORED, path, sizeof(path));
-    if (ck->manifest[0] != '\0' || ck->remove_wanted ||
-        (objects_enabled(ck->node) && access(path, F_OK) == 0)) {
+    if (ck->manifest[0] != '\0' || ck->remove_wanted || access(path, F_OK) == 0) {
         objects_forget(ck->node, ck->info.id);
     }
 }

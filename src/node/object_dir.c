@@ -12,7 +12,10 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
+#include "base/step.h"
 #include "node/object_backend.h"
+
+#define MIB 1048576U
 
 struct object_dir {
     int fd; /* borrowed */
@@ -58,12 +61,23 @@ static void parent_of(const char *key, char out[OBJECT_KEY_SIZE])
                    slash == NULL ? "." : key);
 }
 
-static bool has_room(const struct object_dir *d, size_t bytes)
+/* What is stored ends before it takes from whoever else writes there. */
+static int check_room(const struct object_dir *d, size_t bytes, struct error *err)
 {
     struct statvfs st;
+    uint64_t room;
 
-    return fstatvfs(d->fd, &st) < 0 ||
-           (uint64_t)st.f_bavail * st.f_frsize >= d->reserve_bytes + bytes;
+    if (fstatvfs(d->fd, &st) < 0) {
+        return 0;
+    }
+    room = (uint64_t)st.f_bavail * st.f_frsize;
+    return room >= d->reserve_bytes + bytes
+               ? 0
+               : error_set_code(err, ERROR_STORAGE_FULL, NULL,
+                                "the object store's directory has no room: %llu MiB are free, and "
+                                "%llu stay free",
+                                (unsigned long long)(room / MIB),
+                                (unsigned long long)(d->reserve_bytes / MIB));
 }
 
 static int sync_dir(int fd, const char *path)
@@ -100,12 +114,13 @@ static int dir_put(void *self, const char *key, struct span bytes, struct error 
     char parent[OBJECT_KEY_SIZE];
     char fresh[OBJECT_KEY_SIZE + 32];
     uint64_t nonce;
-    int r = has_room(d, bytes.n) ? 0 : -ENOSPC;
+    int r = check_room(d, bytes.n, err);
 
-    parent_of(key, parent);
-    if (r == 0) {
-        r = random_bytes(&nonce, sizeof(nonce));
+    if (r < 0) {
+        return r;
     }
+    parent_of(key, parent);
+    r = random_bytes(&nonce, sizeof(nonce));
     if (r == 0) {
         r = make_manifests(d);
     }
@@ -117,6 +132,7 @@ static int dir_put(void *self, const char *key, struct span bytes, struct error 
     }
     (void)snprintf(fresh, sizeof(fresh), "%s/.new-%016llx", parent, (unsigned long long)nonce);
     r = write_file(d->fd, fresh, bytes);
+    step("place %s", parent);
     if (r == 0 && renameat(d->fd, fresh, d->fd, key) < 0) {
         r = -errno;
     }

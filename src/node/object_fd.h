@@ -5,6 +5,6 @@
 enum object_fd {
     OBJECT_FD_REQUEST = 3, /* JSON */
     OBJECT_FD_RESULT,      /* one JSON object is written to it */
-    OBJECT_FD_STORE,       /* the directory, or the file with the keys */
+    OBJECT_FD_KEYS,        /* the file with them, of a bucket */
     OBJECT_FD_FIRST
 };

@@ -6,10 +6,13 @@
 #include "base/error.h"
 #include "base/span.h"
 
+struct object_pulse;
+
 struct object_place {
-    int dir_fd; /* of the directory; -1: a bucket */
-    uint64_t reserve_bytes;
-    char endpoint[256]; /* "https://HOST[:PORT]" */
+    int dir_fd;                 /* of the directory; -1: a bucket */
+    uint64_t reserve_bytes;     /* of the directory's filesystem: so much is left free */
+    struct object_pulse *pulse; /* is told of each call; or NULL */
+    char endpoint[256];         /* "https://HOST[:PORT]" */
     char bucket[64];
     char prefix[128]; /* "" or without a slash at its ends */
     char region[64];

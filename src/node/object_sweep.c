@@ -36,6 +36,7 @@ struct sweep {
     struct marks bases; /* of manifests; in `marks` too */
     size_t bases_found;
     struct keys found;
+    struct keys left; /* by interrupted writes of manifests */
     const char *prefix;
     int64_t keep_seconds;
     uint64_t kept;
@@ -144,7 +145,10 @@ static int on_any(void *arg, const struct object_entry *entry)
 {
     struct sweep *s = arg;
 
-    return is_left_over(entry->key) ? 0 : add_key(&s->found, entry->key);
+    if (!is_left_over(entry->key)) {
+        return add_key(&s->found, entry->key);
+    }
+    return entry->age_seconds < s->keep_seconds ? 0 : add_key(&s->left, entry->key);
 }
 
 /* Of bases and chunks: what nothing refers to, and is old. */
@@ -185,12 +189,12 @@ static int list(struct sweep *s, const char *prefix, object_list_fn fn, struct e
     return r == -ENOMEM ? error_set(err, ENOMEM, "no memory") : r;
 }
 
-static int remove_found(struct sweep *s, struct error *err)
+static int remove_keys(struct sweep *s, const struct keys *keys, struct error *err)
 {
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < s->found.count; i++) {
-        r = object_store_remove(s->work->store, s->found.names[i], err);
+    for (size_t i = 0; r == 0 && i < keys->count; i++) {
+        r = object_store_remove(s->work->store, keys->names[i], err);
     }
     return r;
 }
@@ -267,7 +271,12 @@ static int sweep_all(struct sweep *s, json_t *result, struct error *err)
         r = list_bases(s, err);
     }
     if (r == 0) {
-        r = remove_found(s, err);
+        r = remove_keys(s, &s->found, err);
+    }
+    if (r == 0) {
+        s->removed += s->left.count;
+        r = remove_keys(s, &s->left, err);
+        s->left.count = 0; /* those of bases were in the list before */
     }
     if (r == 0) {
         r = mark_all(s, "bases/", err);
@@ -277,7 +286,7 @@ static int sweep_all(struct sweep *s, json_t *result, struct error *err)
         s->kept_bytes = 0;
         r = list(s, "chunks/", on_candidate, err);
     }
-    return r == 0 ? remove_found(s, err) : r;
+    return r == 0 ? remove_keys(s, &s->found, err) : r;
 }
 
 int object_work_sweep(struct object_work *w, json_t *result, struct error *err)
@@ -299,5 +308,6 @@ int object_work_sweep(struct object_work *w, json_t *result, struct error *err)
     free(s.marks.items);
     free(s.bases.items);
     free(s.found.names);
+    free(s.left.names);
     return r;
 }

@@ -388,6 +388,33 @@ static void test_sweep(void **state)
     json_decref(result);
 }
 
+/* What was being written when its process was killed. */
+static void test_sweep_left_over(void **state)
+{
+    static const char *const names[] = {"manifests/.new-0123", "bases/.new-0123",
+                                        "chunks/00/.new-0123"};
+    struct rig *rig = *state;
+    struct error err = {0};
+    json_t *result;
+
+    (void)put(rig, OWNER);
+    assert_int_equal(dir_make_all(rig->place.dir_fd, "chunks/00", 0700), 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_int_equal(
+            file_write_atomic(rig->place.dir_fd, names[i], span_of_str("half"), 0600, false), 0);
+    }
+    result = sweep(rig, 3600);
+    assert_int_equal(number(result, "removed"), 0); /* it may be under way */
+    json_decref(result);
+    result = sweep(rig, 0);
+    assert_int_equal(number(result, "removed"), 3);
+    json_decref(result);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_true(faccessat(rig->place.dir_fd, names[i], F_OK, 0) < 0);
+    }
+    assert_int_equal(get(rig, OWNER, "out", false, &err), 0);
+}
+
 /* With a manifest that says nothing, nobody knows what is in use. */
 static void test_sweep_damaged(void **state)
 {
@@ -439,6 +466,7 @@ static void test_full(void **state)
     rig->place.reserve_bytes = INT64_MAX;
     assert_true(run(rig, object_work_put, request, NULL, &err) < 0);
     assert_int_equal(err.code, ERROR_STORAGE_FULL);
+    assert_non_null(strstr(err.message, "stay free"));
 }
 
 /* Another try would not help, and the code says so. */
@@ -515,6 +543,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_foreign, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damaged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sweep, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sweep_left_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sweep_damaged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sweep_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full, set_up, tear_down),

@@ -11,11 +11,15 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "io/json_request.h"
 #include "io/loop.h"
 #include "node/object_sum.h"
 #include "node/objects_private.h"
 #include "node/sandbox_private.h"
+
+#define SWEEP_RETRY_MS  5000
+#define SWEEP_RETRY_MAX 600000
 
 /* ---- failures ---- */
 
@@ -117,9 +121,9 @@ static void want(struct objects *o, const char *owner, enum objects_want what)
     objects_go_on(o);
 }
 
-static void forget_path(const struct objects *o, const char *owner, char *out, size_t size)
+static void forget_path(const struct node *node, const char *owner, char *out, size_t size)
 {
-    (void)snprintf(out, size, "%s/objects/forget/%s", o->node->parts->volume, owner);
+    (void)snprintf(out, size, "%s/objects/forget/%s", node->parts->volume, owner);
 }
 
 void objects_keep(struct node *node, const char *owner)
@@ -130,7 +134,7 @@ void objects_keep(struct node *node, const char *owner)
     if (o == NULL || (o->put != NULL && !o->obsolete && strcmp(o->put->owner, owner) == 0)) {
         return;
     }
-    forget_path(o, owner, path, sizeof(path));
+    forget_path(o->node, owner, path, sizeof(path));
     (void)unlink(path); /* what is stored next replaces it all */
     want(o, owner, OBJECTS_KEEP);
 }
@@ -150,18 +154,19 @@ void objects_forget(struct node *node, const char *owner)
     char path[OBJECTS_PATH_SIZE];
     int fd;
 
-    if (o == NULL) {
-        return;
-    }
     objects_changed(node, owner);
-    forget_path(o, owner, path, sizeof(path));
+    forget_path(node, owner, path, sizeof(path));
+    step("forget owner");
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        log_warning("objects_forget", "owner=%s error=%s", owner, strerror(errno));
-    } else {
+    step("forgot owner");
+    if (fd >= 0) {
         (void)close(fd);
+    } else if (o != NULL || errno != ENOENT) {
+        log_warning("objects_forget", "owner=%s error=%s", owner, strerror(errno));
     }
-    want(o, owner, OBJECTS_FORGET);
+    if (o != NULL) {
+        want(o, owner, OBJECTS_FORGET);
+    }
 }
 
 /* ---- storing ---- */
@@ -222,6 +227,7 @@ static void done_mark(void *arg)
         note_failure(o, &err);
         want(o, put->owner, OBJECTS_KEEP);
     } else {
+        objects_set_store(o, put->store);
         note_success(o);
         note_garbage(o);
         tell_stored(o, put);
@@ -290,6 +296,7 @@ static void on_put(void *arg, const json_t *result, const struct error *err)
         done_mark(put);
         return;
     }
+    put->store_is_known = objects_take_store(o, result, put->store);
     objects_submit(o, work_mark, done_mark, put);
 }
 
@@ -401,8 +408,10 @@ static void on_forgotten(void *arg, const json_t *result, const struct error *er
                 list_append(&o->entries, &e->link);
                 continue;
             }
-            forget_path(o, e->owner, path, sizeof(path));
+            forget_path(o->node, e->owner, path, sizeof(path));
+            step("end removal");
             (void)unlink(path);
+            step("ended removal");
         }
         free(e);
     }
@@ -449,9 +458,14 @@ static void on_swept(void *arg, const json_t *result, const struct error *err)
     o->busy = false;
     if (err != NULL) {
         note_failure(o, err);
+        o->sweep_delay_ms = o->sweep_delay_ms == 0 ? SWEEP_RETRY_MS : o->sweep_delay_ms * 4;
+        if (o->sweep_delay_ms > SWEEP_RETRY_MAX) {
+            o->sweep_delay_ms = SWEEP_RETRY_MAX;
+        }
         o->sweep_wanted = true;
-        o->sweep_due_ms = now + 2 * (int64_t)OBJECTS_RETRY_MAX; /* what waits comes before */
+        o->sweep_due_ms = now + o->sweep_delay_ms; /* what waits comes before */
     } else {
+        o->sweep_delay_ms = 0;
         o->sweep_wanted = o->garbage_ms != 0 && o->garbage_ms + keep_ms_of(o) > now;
         o->sweep_due_ms = o->garbage_ms + keep_ms_of(o);
         log_info("objects_swept", "snapshots=%llu chunks=%llu bytes=%llu removed=%llu",
@@ -588,22 +602,6 @@ static int make_dirs(struct objects *o, struct error *err)
                  : 0;
 }
 
-static int read_settings(struct objects *o, struct error *err)
-{
-    const struct settings *s = &o->node->settings;
-    int r;
-
-    if (strcmp(s->objects_store, "local") == 0) {
-        (void)snprintf(o->dir, sizeof(o->dir), "%s/objects", s->data_dir);
-        return 0;
-    }
-    r = object_place_parse(s->objects_store, &o->place, err);
-    if (r == 0 && s->objects_store[0] == '/') {
-        (void)snprintf(o->dir, sizeof(o->dir), "%s", s->objects_store);
-    }
-    return r < 0 ? error_wrap(err, "objects.store") : 0;
-}
-
 int objects_new(struct node *node, struct error *err)
 {
     struct objects *o;
@@ -621,13 +619,14 @@ int objects_new(struct node *node, struct error *err)
     list_init(&o->entries);
     list_init(&o->batch);
     list_init(&o->fetches);
+    list_init(&o->given_up);
     o->timer = loop_timer_new(node->loop, take_turn, o);
     node->parts->objects = o;
-    r = o->timer == NULL ? error_set(err, ENOMEM, "no memory") : read_settings(o, err);
+    r = o->timer == NULL ? error_set(err, ENOMEM, "no memory") : find_program(o, err);
     if (r == 0) {
-        r = find_program(o, err);
+        r = make_dirs(o, err);
     }
-    return r == 0 ? make_dirs(o, err) : r;
+    return r == 0 ? objects_find_place(o, err) : r;
 }
 
 static void free_entries(struct list *head)
@@ -656,6 +655,7 @@ void objects_free(struct node *node)
         list_remove(&get->link);
         objects_get_free(get);
     }
+    objects_job_cancel_all(&o->given_up);
     free_entries(&o->entries);
     free_entries(&o->batch);
     loop_timer_free(o->timer);
@@ -663,12 +663,12 @@ void objects_free(struct node *node)
 }
 
 /* Both there and not wanted there: the removal was asked for by what the disk has lost, or has
- * happened since. */
+ * happened since. Or it is there, and that was another store. */
 static void keep_again(struct objects *o, const char *owner, const char *snapshot, char *manifest)
 {
     char path[OBJECTS_PATH_SIZE + 32];
 
-    if (manifest[0] != '\0' && find_in(&o->entries, owner) != NULL) {
+    if (manifest[0] != '\0' && (!o->known || find_in(&o->entries, owner) != NULL)) {
         (void)snprintf(path, sizeof(path), "%.540s/" OBJECTS_MARKER, snapshot);
         if (unlink(path) < 0 && errno != ENOENT) {
             log_warning("objects_not_noted", "owner=%s error=%s", owner, strerror(errno));
@@ -691,7 +691,7 @@ static void load_wanted(struct objects *o)
     struct sandbox *sb;
     unsigned int i = 0;
 
-    forget_path(o, "", path, sizeof(path));
+    forget_path(o->node, "", path, sizeof(path));
     dir = opendir(path);
     while (dir != NULL && (entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe) */
         if (id_is_valid(entry->d_name, "sb") || id_is_valid(entry->d_name, "ck")) {

@@ -36,7 +36,8 @@ bool objects_enabled(const struct node *node);
 void objects_keep(struct node *node, const char *owner);
 /* What is being stored of it, if anything, is not what it is any more. */
 void objects_changed(struct node *node, const char *owner);
-/* What the store has of it is not wanted any more. */
+/* What the store has of it is not wanted any more. Without a store it is written down, if there was
+ * one once. */
 void objects_forget(struct node *node, const char *owner);
 /* The manifest as which the snapshot in `dir` is stored, "" for none. Reads a small file. */
 void objects_read_marker(const char *dir, char out[OBJECTS_NAME_SIZE]);

@@ -52,6 +52,9 @@ static void done_take(void *arg)
 {
     struct objects_get *get = arg;
 
+    if (get->result == 0) {
+        objects_set_store(get->node->parts->objects, get->store);
+    }
     if (get->result < 0) {
         objects_submit(get->node->parts->objects, work_clear, done_clear, get);
     } else {
@@ -74,6 +77,7 @@ static void on_got(void *arg, const json_t *result, const struct error *err)
         objects_submit(o, work_clear, done_clear, get);
         return;
     }
+    get->store_is_known = objects_take_store(o, result, get->store);
     if (loop_submit(o->node->loop, work_take, done_take, get, false) < 0) {
         work_take(get);
         done_take(get);

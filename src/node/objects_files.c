@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/step.h"
 #include "node/disk.h"
 #include "node/object_fd.h"
 #include "node/object_name.h"
@@ -171,10 +172,14 @@ static int add_disk(struct objects_put *put)
 /* So that whoever removes the owner removes what is stored too, from here on. */
 static int note_stored(int home_fd)
 {
-    _cleanup_close_ int fd =
-        openat(home_fd, OBJECTS_STORED, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    _cleanup_close_ int fd = -1;
+    int r;
 
-    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+    step("note stored");
+    fd = openat(home_fd, OBJECTS_STORED, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    r = fd < 0 || fsync(fd) < 0 ? -errno : 0;
+    step("noted stored");
+    return r;
 }
 
 static int add_files(struct objects_put *put, int home_fd)
@@ -235,15 +240,21 @@ int objects_work_mark(struct objects_put *put)
 {
     char image[OBJECTS_PATH_SIZE + 80];
     char text[OBJECTS_NAME_SIZE + 2];
-    int r;
+    int r =
+        put->store_is_known ? 0 : objects_work_note_store(put->node->parts->objects, put->store);
 
+    if (r < 0) {
+        return r;
+    }
     (void)snprintf(image, sizeof(image), "%s/%s", put->images, put->base);
     if (linkat(put->snapshot_fd, "ram", AT_FDCWD, image, 0) < 0 && errno != EEXIST &&
         errno != ENOENT) {
         log_warning("image_not_linked", "owner=%s error=%s", put->owner, strerror(errno));
     }
     (void)snprintf(text, sizeof(text), "%s\n", put->manifest);
+    step("mark stored");
     r = file_write_atomic(put->snapshot_fd, OBJECTS_MARKER, span_of_str(text), 0600, true);
+    step("marked stored");
     return r == 0 ? check_place(put) : r;
 }
 
@@ -421,8 +432,12 @@ int objects_work_take(struct objects_get *get)
     char own[OBJECTS_PATH_SIZE + 16];
     char sessions[OBJECTS_PATH_SIZE + 32];
     struct stat st;
-    int r;
+    int r =
+        get->store_is_known ? 0 : objects_work_note_store(get->node->parts->objects, get->store);
 
+    if (r < 0) {
+        return error_set(&get->err, -r, "the store cannot be written down: %s", strerror(-r));
+    }
     (void)snprintf(own, sizeof(own), "%s.own", get->dir);
     (void)snprintf(sessions, sizeof(sessions), "%s/sessions", own);
     r = dir_remove_tree(AT_FDCWD, own);

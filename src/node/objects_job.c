@@ -17,6 +17,7 @@
 #include <event2/event.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "io/loop.h"
@@ -25,24 +26,31 @@
 #define RESULT_MAX 65536U
 /* Of a job that moves a large snapshot over a slow line; its transfers have limits of their own. */
 #define DEADLINE_MS (4 * 3600 * 1000)
+/* Without a sign of life, which comes every second once the store is open. */
+#define SILENCE_MS 20000
 /* One that stands in a filesystem that does not answer ends when that does. */
 #define CANCEL_MS 2000
 
 struct objects_job {
+    struct list link; /* of those that were given up */
+    struct list *given_up;
     struct loop *loop;
     objects_job_fn fn;
     void *arg;
     int pidfd;
     int result_fd;
+    int64_t deadline_ms;
     struct loop_watch *watch;
     struct loop_timer *timer;
     struct buf text;
     bool closed; /* its end of the pipe */
     bool ended;
+    bool told;
 };
 
 static void job_free(struct objects_job *job)
 {
+    list_remove(&job->link);
     loop_watch_free(job->watch);
     loop_timer_free(job->timer);
     if (job->result_fd >= 0) {
@@ -86,11 +94,34 @@ static void tell(struct objects_job *job)
 
 static void settle(struct objects_job *job)
 {
-    if (!job->closed || !job->ended) {
+    if (!job->ended || (!job->closed && !job->told)) {
         return;
     }
-    tell(job);
+    if (!job->told) {
+        tell(job);
+    }
     job_free(job);
+}
+
+/* What it is told to do is not done, whenever it ends. */
+static void give_up(struct objects_job *job, const char *why)
+{
+    struct error err = {0};
+
+    (void)pidfd_send_signal(job->pidfd, SIGKILL, NULL, 0);
+    loop_watch_free(TAKE(job->watch));
+    loop_timer_stop(job->timer);
+    list_append(job->given_up, &job->link);
+    job->told = true;
+    (void)error_set_code(&err, ERROR_SERVICE_UNAVAILABLE, NULL, "%s", why);
+    job->fn(job->arg, NULL, &err);
+}
+
+static void wait_for_sign(struct objects_job *job)
+{
+    int64_t left = job->deadline_ms - clock_monotonic_ms();
+
+    loop_timer_start(job->timer, left < 1 ? 1 : left < SILENCE_MS ? left : SILENCE_MS);
 }
 
 static void on_readable(void *arg, int fd, short events)
@@ -104,7 +135,13 @@ static void on_readable(void *arg, int fd, short events)
         return;
     }
     if (n > 0) {
-        buf_put(&job->text, span_make(room, (size_t)n));
+        struct span text = span_make(room, (size_t)n);
+
+        while (job->text.n == 0 && text.n > 0 && text.p[0] == ' ') {
+            text = span_skip(text, 1); /* a sign of life, and no more */
+        }
+        buf_put(&job->text, text);
+        wait_for_sign(job);
         return;
     }
     job->closed = true;
@@ -123,12 +160,21 @@ static void on_exit_of(void *arg, pid_t pid, int wait_status)
     settle(job);
 }
 
+/* What it wrote before may not have been read yet, when this loop was late itself. */
 static void on_deadline(void *arg)
 {
-    const struct objects_job *job = arg;
+    struct objects_job *job = arg;
+    struct pollfd end = {.fd = job->result_fd, .events = POLLIN};
 
-    log_warning("objects_job_late", "limit_ms=%d", DEADLINE_MS);
-    (void)pidfd_send_signal(job->pidfd, SIGKILL, NULL, 0);
+    if (clock_monotonic_ms() >= job->deadline_ms) {
+        log_warning("objects_job_late", "limit_ms=%d", DEADLINE_MS);
+        give_up(job, "the object store takes too long");
+    } else if (job->closed || poll(&end, 1, 0) > 0) {
+        wait_for_sign(job);
+    } else {
+        log_warning("objects_job_silent", "limit_ms=%d", SILENCE_MS);
+        give_up(job, "the object store does not answer");
+    }
 }
 
 /* ---- the start ---- */
@@ -168,7 +214,12 @@ spawn(const struct objects_order *o, const int *sources, unsigned int count, pid
     posix_spawn_file_actions_t actions;
     char uid[16];
     char parent[16];
-    char *argv[] = {(char *)(uintptr_t)o->program, uid, parent, NULL};
+    char *argv[] = {(char *)(uintptr_t)o->program,
+                    uid,
+                    parent,
+                    (char *)(uintptr_t)(o->dir != NULL ? o->dir : "-"),
+                    (char *)(uintptr_t)(o->run_dir != NULL ? o->run_dir : "-"),
+                    NULL};
     int r;
 
     if (parked == NULL) {
@@ -214,7 +265,7 @@ static int start_process(const struct objects_order *o, int *ret_read, pid_t *re
     }
     sources[0] = request;
     sources[OBJECT_FD_RESULT - OBJECT_FD_REQUEST] = ends[1];
-    sources[OBJECT_FD_STORE - OBJECT_FD_REQUEST] = o->store_fd;
+    sources[OBJECT_FD_KEYS - OBJECT_FD_REQUEST] = o->keys_fd >= 0 ? o->keys_fd : request;
     for (unsigned int i = 0; i < o->fd_count; i++) {
         sources[OBJECT_FD_FIRST - OBJECT_FD_REQUEST + i] = o->fds[i];
     }
@@ -242,7 +293,8 @@ static int watch(struct objects_job *job, pid_t pid)
         (void)kill(pid, SIGKILL); /* not waited for yet: the number is still its own */
         return -ENOMEM;
     }
-    loop_timer_start(job->timer, DEADLINE_MS);
+    job->deadline_ms = clock_monotonic_ms() + DEADLINE_MS;
+    wait_for_sign(job);
     return 0;
 }
 
@@ -260,12 +312,14 @@ struct objects_job *objects_job_start(struct loop *loop,
         (void)error_set(err, ENOMEM, "no memory");
         return NULL;
     }
-    *job = (struct objects_job){.loop = loop,
+    *job = (struct objects_job){.given_up = order->given_up,
+                                .loop = loop,
                                 .fn = fn,
                                 .arg = arg,
                                 .pidfd = -1,
                                 .result_fd = -1,
                                 .text = buf_make(RESULT_MAX)};
+    list_init(&job->link);
     r = start_process(order, &job->result_fd, &pid);
     if (r == 0) {
         r = watch(job, pid);
@@ -288,12 +342,21 @@ void objects_job_cancel(struct objects_job *job)
         return;
     }
     if (!job->ended) {
+        int wait_ms = job->told ? 0 : CANCEL_MS; /* it was killed then */
+
         (void)pidfd_send_signal(job->pidfd, SIGKILL, NULL, 0);
         end.fd = job->pidfd;
-        if (poll(&end, 1, CANCEL_MS) <= 0) {
-            log_warning("objects_job_hangs", "wait_ms=%d", CANCEL_MS);
+        if (poll(&end, 1, wait_ms) <= 0) {
+            log_warning("objects_job_hangs", "wait_ms=%d", wait_ms);
         }
         (void)waitid(P_PIDFD, (id_t)job->pidfd, &info, WEXITED | WNOHANG);
     }
     job_free(job);
+}
+
+void objects_job_cancel_all(struct list *given_up)
+{
+    while (!list_is_empty(given_up)) {
+        objects_job_cancel(list_entry(given_up->next, struct objects_job, link));
+    }
 }

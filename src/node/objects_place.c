@@ -7,11 +7,15 @@
 
 #include <sys/stat.h>
 
+#include "base/step.h"
+#include "io/json_request.h"
 #include "io/loop.h"
+#include "node/json_field.h"
 #include "node/object_sum.h"
 #include "node/objects_private.h"
 
-#define MIB 1048576LL
+#define MIB        1048576LL
+#define RECORD_MAX 4096U
 
 bool objects_enabled(const struct node *node)
 {
@@ -43,65 +47,152 @@ static int open_keys(const char *path, struct error *err)
     return TAKE_FD(fd);
 }
 
-/* The one in data_dir, where nobody else can make anything. */
-static int open_local(const struct objects *o, struct error *err)
-{
-    _cleanup_close_ int fd = -1;
-    struct stat st;
+/* ---- where it is, and what it was ---- */
 
-    if (mkdir(o->dir, 0700) == 0 || errno == EEXIST) {
-        fd = open(o->dir, O_RDONLY | O_CLOEXEC | O_DIRECTORY | O_NOFOLLOW);
-    }
-    if (fd < 0 || fstat(fd, &st) < 0 || (st.st_uid != o->uid && fchown(fd, o->uid, o->uid) < 0)) {
-        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "cannot open %.150s: %s",
-                              o->dir, strerror(errno));
-    }
-    return TAKE_FD(fd);
+static void record_path(const struct objects *o, char out[OBJECTS_PATH_SIZE])
+{
+    (void)snprintf(out, OBJECTS_PATH_SIZE, "%.500s/objects/store", o->node->parts->volume);
 }
 
-/* Neither made nor given away here: where a disk is not mounted there is another directory, or
- * none, and that is nobody's store. */
-static int open_directory(const struct objects *o, struct error *err)
+/* Of the place that snapshots were stored at last. */
+static void read_record(struct objects *o)
 {
-    _cleanup_close_ int fd = open(o->dir, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-    struct stat st;
+    char path[OBJECTS_PATH_SIZE];
+    char where[OBJECTS_WHERE_SIZE];
+    char id[OBJECT_CLAIM_ID_SIZE];
+    _cleanup_json_ json_t *root = NULL;
 
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL, "cannot open %.150s: %s",
-                              o->dir, strerror(errno));
+    record_path(o, path);
+    root = json_file_read(AT_FDCWD, path, RECORD_MAX);
+    o->known = json_field_text(root, "where", where, sizeof(where)) &&
+               json_field_text(root, "id", id, sizeof(id)) && strcmp(where, o->where) == 0;
+    if (o->known) {
+        memcpy(o->store_id, id, sizeof(id));
     }
-    if (st.st_uid != o->uid) {
-        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
-                              "%.100s is not mounted, or not given to the store's process: chown "
-                              "%u:%u %.100s",
-                              o->dir, o->uid, o->uid, o->dir);
-    }
-    return TAKE_FD(fd);
 }
 
-/* Of the directory, or of the file with the keys. -errno with err. */
-static int open_store(const struct objects *o, struct error *err)
+/* In data_dir, where nobody else can make anything. Under a name of its own first: what is there
+ * already is not looked at, and one that was the store is not made again. */
+static int make_local(const struct objects *o, struct error *err)
+{
+    char fresh[sizeof(o->dir) + 8];
+
+    if (o->store_id[0] != '\0') {
+        return 0;
+    }
+    (void)snprintf(fresh, sizeof(fresh), "%s.new", o->dir);
+    if ((mkdir(fresh, 0700) < 0 && errno != EEXIST) || lchown(fresh, o->uid, o->uid) < 0) {
+        return error_set(err, errno, "cannot make %.150s: %s", fresh, strerror(errno));
+    }
+    if (renameat2(AT_FDCWD, fresh, AT_FDCWD, o->dir, RENAME_NOREPLACE) < 0) {
+        int r = -errno;
+
+        (void)rmdir(fresh);
+        return r == -EEXIST ? 0
+                            : error_set(err, -r, "cannot make %.150s: %s", o->dir, strerror(-r));
+    }
+    return 0;
+}
+
+static int read_place(struct objects *o, struct error *err)
 {
     const struct settings *s = &o->node->settings;
+    int r = object_place_parse(s->objects_store, &o->place, err);
 
-    if (objects_is_bucket(o)) {
-        return open_keys(s->objects_keys_file, err);
+    if (r < 0) {
+        return error_wrap(err, "objects.store");
     }
-    return strcmp(s->objects_store, "local") == 0 ? open_local(o, err) : open_directory(o, err);
+    if (s->objects_store[0] == '/') {
+        (void)snprintf(o->dir, sizeof(o->dir), "%s", s->objects_store);
+        (void)snprintf(o->where, sizeof(o->where), "%s", o->dir);
+    } else {
+        (void)snprintf(o->where, sizeof(o->where), "%.255s %s", s->objects_endpoint,
+                       s->objects_store);
+    }
+    return 0;
 }
 
-static int add_place(const struct objects *o, json_t *request)
+int objects_find_place(struct objects *o, struct error *err)
 {
     const struct settings *s = &o->node->settings;
-    json_t *bucket;
+    bool is_local = strcmp(s->objects_store, "local") == 0;
+    struct stat st;
+    int r = 0;
 
-    if (!objects_is_bucket(o)) {
-        return json_object_set_new(request, "reserve_bytes",
-                                   json_integer((json_int_t)s->node_disk_reserve_mib * MIB));
+    if (is_local) {
+        (void)snprintf(o->dir, sizeof(o->dir), "%s/objects", s->data_dir);
+        (void)snprintf(o->where, sizeof(o->where), "%s", o->dir);
+    } else {
+        r = read_place(o, err);
     }
-    bucket = json_pack("{s:s, s:s, s:s, s:s}", "endpoint", s->objects_endpoint, "bucket",
-                       o->place.bucket, "prefix", o->place.prefix, "region", s->objects_region);
+    if (r < 0) {
+        return r;
+    }
+    if (stat(o->node->parts->volume, &st) < 0) {
+        return error_set(err, errno, "%.200s: %s", o->node->parts->volume, strerror(errno));
+    }
+    o->volume_device = st.st_dev;
+    read_record(o);
+    return is_local ? make_local(o, err) : 0;
+}
+
+bool objects_take_store(const struct objects *o,
+                        const json_t *result,
+                        char out[OBJECT_CLAIM_ID_SIZE])
+{
+    if (!json_field_text(result, "store", out, OBJECT_CLAIM_ID_SIZE)) {
+        out[0] = '\0'; /* of a bucket */
+    }
+    return o->known && strcmp(out, o->store_id) == 0;
+}
+
+int objects_work_note_store(const struct objects *o, const char *id)
+{
+    char path[OBJECTS_PATH_SIZE];
+    _cleanup_json_ json_t *root = json_pack("{s:s, s:s}", "where", o->where, "id", id);
+
+    record_path(o, path);
+    return root == NULL ? -ENOMEM : json_file_write(AT_FDCWD, path, root, true);
+}
+
+void objects_set_store(struct objects *o, const char *id)
+{
+    (void)snprintf(o->store_id, sizeof(o->store_id), "%s", id);
+    o->known = true;
+}
+
+/* ---- jobs ---- */
+
+static int add_bucket(const struct objects *o, json_t *request)
+{
+    const struct settings *s = &o->node->settings;
+    json_t *bucket =
+        json_pack("{s:s, s:s, s:s, s:s}", "endpoint", s->objects_endpoint, "bucket",
+                  o->place.bucket, "prefix", o->place.prefix, "region", s->objects_region);
+
     return bucket == NULL ? -1 : json_object_set_new(request, "bucket", bucket);
+}
+
+static int add_directory(const struct objects *o, json_t *request)
+{
+    const struct settings *s = &o->node->settings;
+    bool fetches = strcmp(json_string_value(json_object_get(request, "job")), "get") == 0;
+    json_t *more = json_pack("{s:I, s:I, s:s, s:s, s:b}", "reserve_bytes",
+                             (json_int_t)s->node_disk_reserve_mib * MIB, "volume_device",
+                             (json_int_t)o->volume_device, "installation", s->installation, "store",
+                             o->store_id, "may_begin", !fetches);
+    int r = more == NULL ? -1 : json_object_update(request, more);
+
+    json_decref(more);
+    return r;
+}
+
+static int check_answers(const struct objects *o, struct error *err)
+{
+    return list_is_empty(&o->given_up)
+               ? 0
+               : error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
+                                "%.150s does not answer: an earlier process hangs in it", o->dir);
 }
 
 struct objects_job *objects_start_job(struct objects *o,
@@ -111,24 +202,32 @@ struct objects_job *objects_start_job(struct objects *o,
                                       void *arg,
                                       struct error *err)
 {
+    const struct settings *s = &o->node->settings;
+    bool is_bucket = objects_is_bucket(o);
+    _cleanup_close_ int keys_fd = -1;
     struct objects_order order = {.program = o->program,
                                   .uid = o->uid,
                                   .request = request,
+                                  .dir = is_bucket ? NULL : o->dir,
+                                  .run_dir = step_is_watched() ? s->run_dir : NULL,
+                                  .given_up = &o->given_up,
                                   .fds = fds->fds,
                                   .fd_count = fds->count};
-    struct objects_job *job;
 
-    if (add_place(o, request) < 0) {
+    if ((is_bucket ? add_bucket(o, request) : add_directory(o, request)) < 0) {
         (void)error_set(err, ENOMEM, "no memory");
         return NULL;
     }
-    order.store_fd = open_store(o, err);
-    if (order.store_fd < 0) {
+    if (is_bucket) {
+        keys_fd = open_keys(s->objects_keys_file, err);
+        if (keys_fd < 0) {
+            return NULL;
+        }
+    } else if (check_answers(o, err) < 0) {
         return NULL;
     }
-    job = objects_job_start(o->node->loop, &order, fn, arg, err);
-    (void)close(order.store_fd);
-    return job;
+    order.keys_fd = keys_fd;
+    return objects_job_start(o->node->loop, &order, fn, arg, err);
 }
 
 void objects_template_path(const struct objects *o,

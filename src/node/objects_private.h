@@ -5,16 +5,18 @@
 
 #include "base/list.h"
 #include "node/node_private.h"
+#include "node/object_claim.h"
 #include "node/object_place.h"
 #include "node/objects.h"
 #include "node/objects_job.h"
 
-#define OBJECTS_PATH_SIZE 560
-#define OBJECTS_FILES_MAX 4000U
-#define OBJECTS_FETCHES   2U
-#define OBJECTS_BATCH     100U
-#define OBJECTS_RETRY_MS  1000
-#define OBJECTS_RETRY_MAX 300000
+#define OBJECTS_PATH_SIZE  560
+#define OBJECTS_WHERE_SIZE (SETTINGS_PATH_SIZE + 260)
+#define OBJECTS_FILES_MAX  4000U
+#define OBJECTS_FETCHES    2U
+#define OBJECTS_BATCH      100U
+#define OBJECTS_RETRY_MS   1000
+#define OBJECTS_RETRY_MAX  300000
 
 enum objects_want {
     OBJECTS_KEEP,
@@ -42,6 +44,8 @@ struct objects_put {
     unsigned int fd_count;
     char manifest[OBJECTS_NAME_SIZE];
     char base[OBJECTS_NAME_SIZE];
+    char store[OBJECT_CLAIM_ID_SIZE]; /* where it is */
+    bool store_is_known;              /* and that is written down */
     int result;
 };
 
@@ -60,6 +64,8 @@ struct objects_get {
     json_t *request;
     int dir_fd;
     char base[OBJECTS_NAME_SIZE];
+    char store[OBJECT_CLAIM_ID_SIZE];
+    bool store_is_known;
     bool begun;
     int result;
     struct error err;
@@ -74,7 +80,12 @@ struct objects_fds {
 struct objects {
     struct node *node;
     struct object_place place;
-    char dir[SETTINGS_PATH_SIZE + 16]; /* of a directory store; "": a bucket */
+    char dir[SETTINGS_PATH_SIZE + 16];   /* of a directory store; "": a bucket */
+    char where[OBJECTS_WHERE_SIZE];      /* the same, or bucket and server: as it is written down */
+    char store_id[OBJECT_CLAIM_ID_SIZE]; /* of a directory that was used; "" */
+    bool known;                          /* what is written down is this place */
+    uint64_t volume_device;
+    struct list given_up; /* jobs that hang in a store that does not answer */
     char program[NODE_PATH_SIZE];
     unsigned int uid;
     struct list entries; /* in the order in which they came */
@@ -89,6 +100,7 @@ struct objects {
     bool sweep_wanted;
     int64_t garbage_ms; /* when the last of it came about; 0: never */
     int64_t sweep_due_ms;
+    int64_t sweep_delay_ms; /* of the next try; 0: the last one succeeded */
     struct loop_timer *timer;
     int64_t delay_ms; /* of the next try; 0: nothing failed */
     int64_t retry_at_ms;
@@ -111,6 +123,15 @@ void objects_next_fetch(struct objects *o);
 
 /* objects_place.c */
 bool objects_is_bucket(const struct objects *o);
+/* By the settings, and what was written down. Never looks into a directory store. */
+int objects_find_place(struct objects *o, struct error *err) _must_check_;
+/* Which store a job had; true when that is written down already. */
+bool objects_take_store(const struct objects *o,
+                        const json_t *result,
+                        char out[OBJECT_CLAIM_ID_SIZE]);
+/* Writes it down: on a worker, before anything counts on it. */
+int objects_work_note_store(const struct objects *o, const char *id) _must_check_;
+void objects_set_store(struct objects *o, const char *id);
 /* NULL with err. */
 struct objects_job *objects_start_job(struct objects *o,
                                       json_t *request,

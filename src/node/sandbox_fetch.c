@@ -65,8 +65,7 @@ void sandbox_forget_objects(struct sandbox *sb)
 {
     sb->manifest[0] = '\0';
     objects_changed(sb->node, sb->info.id);
-    if (objects_enabled(sb->node) && sb->dir_fd >= 0 &&
-        faccessat(sb->dir_fd, OBJECTS_STORED, F_OK, 0) == 0) {
+    if (sb->dir_fd >= 0 && faccessat(sb->dir_fd, OBJECTS_STORED, F_OK, 0) == 0) {
         objects_forget(sb->node, sb->info.id);
     }
 }

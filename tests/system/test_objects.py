@@ -3,10 +3,12 @@
 import os
 import pathlib
 import shutil
+import time
 
 import pytest
 
 from harness import machine, poll
+from harness.hung import Hung
 from harness.installation import Installation
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
@@ -146,3 +148,132 @@ def test_the_worker_is_nobody(away):
         assert uids[0] in ("0", str(away.uid_first)) and privileges == "1" and environ == b""
         assert uids[0] == "0" or int(capabilities, 16) == 0
     api.delete(sandbox)
+
+
+def problem(made, word):
+    """What the node says that keeps it from storing; `space doctor` says it too."""
+    found = poll.until(lambda: (lambda p: p if word in (p or "") else None)(made.node_report()["objects"]["problem"]),
+                       90, f"the node says: {word}", every=0.1)
+    doctor = made.cli("doctor", check=False)
+    assert word in next(line for line in doctor.stdout.splitlines() if line.split()[1:2] == ["objects"]), doctor.stdout
+    return found
+
+
+def test_a_store_that_does_not_answer(away):
+    """The node goes on as if nothing were, and so does what it is asked; what needs the store can be asked again."""
+    api = away.api
+    stored = api.create(template="base")["id"]
+    suspend(api, stored)
+    wait_stored(api, f"/v1/sandboxes/{stored}")
+    hung = Hung(away.store.path)
+    try:
+        sandbox = api.create(template="base")["id"]
+        assert suspend(api, sandbox)["durability"] == "local"
+        assert hung.asked.wait(60), "the store is asked"
+        slowest = 0.0
+
+        def is_said():
+            nonlocal slowest
+            begun = time.monotonic()
+            report = away.node_report()["objects"]
+            slowest = max(slowest, time.monotonic() - begun)
+            return "not answer" in (report["problem"] or "")
+
+        poll.until(is_said, 60, "the node says that it does not answer", every=0.05)
+        assert slowest < 5, "the node answers meanwhile"
+        problem(away, "not answer")
+        assert wake(api, sandbox)["sandbox"]["state"] == "running"
+        assert api.check_output(sandbox, "echo alive") == "alive\n"
+        assert suspend(api, sandbox)["durability"] == "local"
+        lose_data(away)  # it stops and starts meanwhile
+        api = away.api
+        refused = wake(api, stored, status=503)
+        assert refused["error"]["code"] == "service_unavailable" and refused["error"]["retryable"], refused
+        assert api.sandbox(stored)["state"] == "suspended"
+    finally:
+        hung.end()
+    assert poll.until(lambda: (lambda a: a.status == 200 and a.json)(
+        api.ask("POST", f"/v1/sandboxes/{stored}/wake", query={"wait": 120})), 120, "it wakes")["sandbox"]["state"] == "running"
+    for one in (sandbox, stored):
+        api.delete(one)
+
+
+def test_only_the_directory_that_it_was(away):
+    """The empty place of a disk that is not mounted is no store, even one that could be written."""
+    api = away.api
+    first = api.create(template="base")["id"]
+    suspend(api, first)
+    wait_stored(api, f"/v1/sandboxes/{first}")
+    mounted = away.store.path.with_name("mounted")
+    away.store.path.rename(mounted)
+    away.store.path.mkdir(mode=0o700)
+    os.chown(away.store.path, away.uid_first, away.uid_first)
+    sandbox = api.create(template="base")["id"]
+    assert suspend(api, sandbox)["durability"] == "local"
+    problem(away, "is its disk mounted?")
+    away.kill_daemon("space-node")
+    away.wait_ready()
+    problem(away, "is its disk mounted?")
+    assert not list(away.store.path.iterdir()), "nothing is written there"
+    (away.store.path / "mine").write_text("of somebody", encoding="utf-8")
+    away.store.path.rename(away.store.path.with_name("other"))
+    mounted.rename(away.store.path)
+    wait_stored(api, f"/v1/sandboxes/{sandbox}")
+    for one in (first, sandbox):
+        api.delete(one)
+
+
+def test_another_place_that_is_full(away):
+    """What was stored elsewhere is stored again; a store beside the sandboxes leaves them what they need."""
+    api = away.api
+    sandbox = api.create(template="base")["id"]
+    suspend(api, sandbox)
+    wait_stored(api, f"/v1/sandboxes/{sandbox}")
+    volume = away.data / "volume"
+    other = Store(volume / "other-store")
+    other.path.mkdir(mode=0o700)
+    os.chown(other.path, away.uid_first, away.uid_first)
+    filler = volume / "filler"
+    total, reserve = os.statvfs(volume).f_blocks * os.statvfs(volume).f_frsize, 512 << 20
+    room = os.statvfs(volume).f_bavail * os.statvfs(volume).f_frsize
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, room - 2 * reserve - total // 10 + (16 << 20))
+    away.cli("down", "--keep-sandboxes")
+    away.write_config(objects__store=other.path, node__disk_reserve_mib=512)
+    away.up()
+    api = away.api
+    assert "stay free" in problem(away, "has no room")
+    assert api.sandbox(sandbox)["durability"] == "local", "the new place does not have it"
+    assert not other.files("manifests")
+    more = api.create(template="base")["id"]
+    api.check_output(more, "dd if=/dev/urandom of=/home/user/file bs=1M count=64 status=none; sync")
+    taken = api.expect(201, "POST", f"/v1/sandboxes/{more}/checkpoints", {}, query={"wait": 60}).json
+    assert suspend(api, more)["durability"] == "local"
+    assert wake(api, more)["sandbox"]["state"] == "running"
+    filler.unlink()
+    wait_stored(api, f"/v1/sandboxes/{sandbox}")
+    wait_stored(api, f"/v1/checkpoints/{taken['operation']['result']['id']}")
+    assert other.manifests(sandbox)
+    api.expect(200, "DELETE", f"/v1/checkpoints/{taken['operation']['result']['id']}")
+    for one in (more, sandbox):
+        api.delete(one)
+    away.cli("down", "--keep-sandboxes")
+    away.write_config(objects__store=away.store.path, node__disk_reserve_mib=1024)
+    shutil.rmtree(other.path)
+    away.up()
+
+
+def test_what_goes_while_there_is_no_store(away):
+    api = away.api
+    sandbox = api.create(template="base")["id"]
+    suspend(api, sandbox)
+    wait_stored(api, f"/v1/sandboxes/{sandbox}")
+    assert away.store.manifests(sandbox)
+    away.cli("down", "--keep-sandboxes")
+    away.write_config(objects__store="none")
+    away.up()
+    away.api.delete(sandbox)
+    away.cli("down", "--keep-sandboxes")
+    away.write_config(objects__store=away.store.path)
+    away.up()
+    poll.until(lambda: not away.store.manifests(sandbox), 60, "it is removed later")

@@ -13,15 +13,22 @@ FIRST = 6
 
 
 class Worker:
-    """Against one bucket. Files are descriptors of the caller's."""
+    """Against one bucket, or a directory. Files are descriptors of the caller's."""
 
-    def __init__(self, place, keys):
-        self.place, self.keys = place, keys
+    def __init__(self, place, keys=b"", directory=None, uid=NOBODY, installation="space"):
+        self.place, self.keys, self.directory, self.uid, self.installation = place, keys, directory, uid, installation
+
+    def where(self):
+        if self.directory is None:
+            return {"bucket": self.place}
+        device = os.stat("/proc").st_dev  # no sandboxes are beside it
+        return {"reserve_bytes": 0, "volume_device": device, "installation": self.installation, "store": "",
+                "may_begin": False}
 
     def run(self, job, fds=(), **request):
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
-            files[0].write(json.dumps({"job": job, "bucket": self.place, **request}).encode())
+            files[0].write(json.dumps({"job": job, **self.where(), **request}).encode())
             files[1].write(self.keys)
             for file in files:
                 file.seek(0)
@@ -31,7 +38,8 @@ class Worker:
                      for fd in (files[0].fileno(), theirs, files[1].fileno(), *fds)]
             os.close(theirs)
             program = str(libexec() / "space-objects")
-            pid = os.posix_spawn(program, [program, str(NOBODY), str(os.getpid())], {}, file_actions=[
+            words = [program, str(self.uid), str(os.getpid()), str(self.directory or "-"), "-"]
+            pid = os.posix_spawn(program, words, {}, file_actions=[
                 (os.POSIX_SPAWN_DUP2, fd, 3 + number) for number, fd in enumerate(moved)])
             for fd in moved:
                 os.close(fd)
@@ -47,7 +55,7 @@ class Worker:
                         files=[{"name": name, "kind": "file", "fd": FIRST + 1 + number} for number, name in enumerate(names)])
 
     def get(self, owner, manifest, directory, have=()):
-        os.chown(directory, NOBODY, NOBODY)
+        os.chown(directory, self.uid, self.uid)
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             return self.run("get", [fd], owner=owner, manifest=manifest, dir_fd=FIRST, have=list(have))

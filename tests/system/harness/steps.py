@@ -7,7 +7,7 @@ import struct
 
 from . import poll
 
-PROGRAMS = ("space-node", "space-api")
+PROGRAMS = ("space-node", "space-api", "space-objects")
 SIZE, ARMED, COUNT, REACHED, GO, NAME = 4096, 0, 4, 8, 12, 16
 QUIET_LOOKS = 15  # so many looks without a new step are the end
 
