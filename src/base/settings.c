@@ -157,7 +157,7 @@ static const struct setting settings_table[] = {
     {"node.max_processes", SETTING_NUMBER, NUMBER_FIELD(node_max_processes), 1, 100000, "1024",
      NULL, "Running commands per sandbox; records of ended ones make room, the oldest first."},
 
-    {"objects.store", SETTING_TEXT, TEXT_FIELD(objects_store), "none", NULL,
+    {"objects.store", SETTING_TEXT, TEXT_FIELD(objects_store), "local", NULL,
      "Where a second copy of suspended sandboxes and checkpoints goes, compressed: `local` (the\n"
      "directory objects in data_dir), a directory of another disk or of a network, s3://BUCKET or\n"
      "s3://BUCKET/PREFIX, or `none`. One installation per directory or prefix."},
