@@ -190,6 +190,11 @@ bool agent_is_stalled(const struct agent *agent)
     return agent->state == AGENT_STATE_READY && agent->hushed && agent->quiet_since_ms == 0;
 }
 
+bool agent_is_behind(const struct agent *agent)
+{
+    return agent->state == AGENT_STATE_READY && agent->hushed && !agent->stands_still;
+}
+
 struct buf *agent_out_or_held(struct agent *agent)
 {
     if (agent_is_open(agent)) {

@@ -340,8 +340,8 @@ static struct agent_channel *find_given_up(const struct agent *agent, int64_t no
     for (size_t i = 0; i < agent->channel_count; i++) {
         struct agent_channel *channel = agent->channels[i];
 
-        if (channel->phase == AGENT_CHANNEL_STARTING && !channel->start_sent &&
-            channel->start_deadline_ms != 0 && channel->start_deadline_ms <= now_ms) {
+        if (channel->phase == AGENT_CHANNEL_STARTING && channel->start_deadline_ms != 0 &&
+            channel->start_deadline_ms <= now_ms) {
             return channel;
         }
     }
@@ -356,8 +356,14 @@ void agent_give_up_starts(struct agent *agent, int64_t now_ms)
     while (agent_is_stalled(agent) && (channel = find_given_up(agent, now_ms)) != NULL) {
         const struct agent_channel_ops *ops = channel->ops;
         void *arg = channel->arg;
+        uint32_t number = channel->number;
 
-        agent_channel_remove(channel);
+        if (channel->start_sent) {
+            agent_channel_close(channel);
+            agent_kill_given_up(agent, number);
+        } else {
+            agent_channel_remove(channel);
+        }
         ops->on_start_failed(arg, &failure);
     }
 }

@@ -21,6 +21,12 @@ void agent_end_quiet(struct agent *agent);
 /* Whether the guest has yet to read a SILENCE that was given up, and the WAKE behind it: what waits
  * for that was never sent, and is no reason to end it. */
 bool agent_is_stalled(const struct agent *agent);
+/* Whether the guest has yet to read a SILENCE, given up or not, in a VM that runs: what was sent
+ * before that is late for the same reason. */
+bool agent_is_behind(const struct agent *agent);
+/* The command of a START that was given up is killed, if it came to run, when the guest reads on;
+ * nobody hears of it. */
+void agent_kill_given_up(struct agent *agent, uint32_t channel);
 /* SILENCEs whose time is over, and what waits for a stalled guest. Their callers may free the
  * agent: to be called in agent_enter. */
 void agent_give_up_requests(struct agent *agent, int64_t now_ms);

@@ -1,6 +1,7 @@
 /* Requests that the guest answers by id: IDENTITY, SILENCE, WAKE, POWEROFF, PING, RESET, SIGNAL and
  * WRITE_FILE. Each keeps its frame until it was answered. */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -220,10 +221,13 @@ static void send_signal(struct agent *agent,
                         agent_done_fn done,
                         void *arg)
 {
-    struct agent_request *request = make_request(agent, AGENT_SIGNAL, agent->start_wait_ms);
+    int64_t deadline_ms = done != NULL ? agent->start_wait_ms : 0;
+    struct agent_request *request = make_request(agent, AGENT_SIGNAL, deadline_ms);
 
     if (request == NULL) {
-        done(arg, -ENOMEM);
+        if (done != NULL) {
+            done(arg, -ENOMEM);
+        }
         return;
     }
     /* Delivered twice is not the same as once. */
@@ -252,6 +256,12 @@ void agent_signal_left(
     send_signal(agent, channel,
                 (struct agent_signal){.signal = (uint8_t)signal, .scope = AGENT_SCOPE_TREE}, done,
                 arg);
+}
+
+void agent_kill_given_up(struct agent *agent, uint32_t channel)
+{
+    send_signal(agent, channel, (struct agent_signal){.signal = SIGKILL, .scope = AGENT_SCOPE_TREE},
+                NULL, NULL);
 }
 
 static struct agent_request *find_request(struct agent *agent, uint32_t id)
@@ -459,6 +469,17 @@ void agent_shift_requests(struct agent *agent, int64_t by_ms)
     }
 }
 
+/* Whether it fails alone when its time is over: a SILENCE, and what waits in front of one that the
+ * guest has yet to read, or behind. */
+static bool is_excused(const struct agent *agent, const struct agent_request *request)
+{
+    if (request->type == AGENT_SILENCE) {
+        return true;
+    }
+    return request->sent ? request->type != AGENT_WAKE && agent_is_behind(agent)
+                         : agent_is_stalled(agent);
+}
+
 static struct agent_request *find_given_up(struct agent *agent, int64_t now_ms)
 {
     struct list *it;
@@ -469,7 +490,7 @@ static struct agent_request *find_given_up(struct agent *agent, int64_t now_ms)
         struct agent_request *request = list_entry(it, struct agent_request, link);
 
         if (request->deadline_ms != 0 && request->deadline_ms <= now_ms &&
-            (request->type == AGENT_SILENCE || (!request->sent && agent_is_stalled(agent)))) {
+            is_excused(agent, request)) {
             return request;
         }
     }
@@ -482,7 +503,7 @@ static void give_up(struct agent *agent, struct agent_request *late)
 {
     struct agent_request *wake;
 
-    if (late->sent) {
+    if (late->sent && late->type == AGENT_SILENCE) {
         wake = make_request(agent, AGENT_WAKE, 0);
         if (wake == NULL) {
             return;
@@ -512,7 +533,8 @@ int64_t agent_check_requests(struct agent *agent, int64_t now_ms)
     {
         struct agent_request *request = list_entry(it, struct agent_request, link);
 
-        /* What was sent before is answered before SILENCE is: its time runs on. */
+        /* What was sent before is answered before SILENCE is: its time runs on, and when it is
+         * over it has been given up. */
         if (request->deadline_ms == 0 ||
             (agent->quiet_since_ms != 0 && !request->sent && request->type != AGENT_SILENCE) ||
             (agent->stands_still && request->type != AGENT_WAKE)) {

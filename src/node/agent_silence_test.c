@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "node/agent_bench.h"
 
 /* fake-agent's `busy`, and a SILENCE that is given up meanwhile. */
@@ -260,6 +261,99 @@ static void test_what_waits_for_a_busy_guest_fails_alone(void **state)
     bench_free(b);
 }
 
+/* The guest is as busy for that. */
+static void test_what_was_sent_before_fails_alone(void **state)
+{
+    struct bench *b = bench_new("fake-agent", "good");
+
+    (void)state;
+    bench_queue_all(b, "true", false);
+    bench_run(b);
+    assert_true(b->exited);
+    agent_channel_close(b->channel);
+    b->exited = false;
+    assert_int_equal(kill(b->pid, SIGSTOP), 0);
+    b->identity_result = -1;
+    agent_ping(b->agent, SHORT_MS / 4, on_signalled, b);
+    b->agent->start_wait_ms = SHORT_MS / 2;
+    bench_queue_start(b, "true");
+    agent_silence(b->agent, AGENT_SILENCE_FREEZE, 1, bench_on_result, b);
+    bench_run(b);
+    assert_int_equal(b->start_errnum, ETIMEDOUT);
+    b->start_errnum = -1;
+    bench_run(b); /* until the START is given up */
+    assert_false(b->failed);
+    assert_int_equal(b->start_errnum, ETIMEDOUT);
+    assert_null(b->channel);
+    assert_int_equal(b->identity_result, ETIMEDOUT);
+    assert_int_equal(kill(b->pid, SIGCONT), 0);
+    agent_ping(b->agent, LIMIT_MS, bench_on_result, b);
+    bench_run(b); /* late answers come before this one */
+    assert_false(b->failed);
+    assert_int_equal(b->start_errnum, 0);
+    assert_false(b->exited);
+    bench_free(b);
+}
+
+/* Whose time is not over. */
+static void test_a_silence_outlasts_what_was_sent_before(void **state)
+{
+    struct bench *b = bench_new("fake-agent", "good");
+
+    (void)state;
+    bench_queue_all(b, "true", false);
+    bench_run(b);
+    assert_true(b->exited);
+    agent_channel_close(b->channel);
+    assert_int_equal(kill(b->pid, SIGSTOP), 0);
+    agent_ping(b->agent, SHORT_MS / 4, bench_on_result, b);
+    agent_silence(b->agent, 0, LIMIT_MS, on_signalled, b);
+    b->identity_result = -1;
+    b->start_errnum = -1;
+    bench_run(b);
+    assert_false(b->failed);
+    assert_int_equal(b->start_errnum, ETIMEDOUT);
+    assert_int_equal(b->identity_result, -1);
+    assert_int_equal(kill(b->pid, SIGCONT), 0);
+    agent_wake(b->agent, LIMIT_MS, bench_on_result, b);
+    bench_run(b);
+    assert_false(b->failed);
+    assert_int_equal(b->start_errnum, 0);
+    bench_free(b);
+}
+
+/* Nobody knows of it: it shall not go on where its caller has heard that it did not start. */
+static void test_a_command_that_was_given_up_is_killed(void **state)
+{
+    struct bench *b = bench_new("space-init-host", "--agent");
+    int64_t until = clock_monotonic_ms() + LIMIT_MS;
+    uint32_t number;
+
+    (void)state;
+    bench_queue_all(b, "true", false);
+    bench_run(b);
+    assert_true(b->exited);
+    agent_channel_close(b->channel);
+    assert_int_equal(kill(b->pid, SIGSTOP), 0);
+    b->agent->start_wait_ms = SHORT_MS / 2;
+    bench_queue_start(b, "while :; do sleep 0.05; done");
+    number = b->agent->next_channel - 1;
+    agent_silence(b->agent, 0, 1, bench_on_result, b);
+    bench_run(b);
+    bench_run(b);
+    assert_null(b->channel);
+    b->agent->start_wait_ms = LIMIT_MS;
+    assert_int_equal(kill(b->pid, SIGCONT), 0);
+    b->start_errnum = 0;
+    while (b->start_errnum == 0 && !b->failed && clock_monotonic_ms() < until) {
+        agent_signal_left(b->agent, number, SIGCONT, bench_on_result, b);
+        bench_run(b);
+    }
+    assert_false(b->failed);
+    assert_int_equal(b->start_errnum, ESRCH);
+    bench_free(b);
+}
+
 /* Its VM is stopped all the same: no time runs out, of what was sent neither, until it is woken. */
 static void test_a_busy_guest_stands_still(void **state)
 {
@@ -333,6 +427,9 @@ int main(void)
         cmocka_unit_test(test_nothing_overtakes_a_queued_silence),
         cmocka_unit_test(test_a_busy_guest_is_woken_behind_its_silence),
         cmocka_unit_test(test_what_waits_for_a_busy_guest_fails_alone),
+        cmocka_unit_test(test_what_was_sent_before_fails_alone),
+        cmocka_unit_test(test_a_silence_outlasts_what_was_sent_before),
+        cmocka_unit_test(test_a_command_that_was_given_up_is_killed),
         cmocka_unit_test(test_a_busy_guest_stands_still),
         cmocka_unit_test(test_agent_without_the_time),
         cmocka_unit_test(test_a_held_conversation_takes_nothing),
