@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "io/loop.h"
 #include "node/node_private.h"
+#include "node/pool.h"
+#include "node/sandbox_capture.h"
 #include "node/vm.h"
 
 #define PERIOD_MS  1000
@@ -40,31 +42,77 @@ static bool is_one_ending(struct memory_guard *guard)
     return true;
 }
 
-static void end_largest(struct memory_guard *guard)
+static void wait_for(struct memory_guard *guard, unsigned int slot)
 {
-    struct node_parts *parts = guard->node->parts;
-    uint64_t most = 0;
+    guard->slot = slot;
+    guard->vm = guard->node->parts->slots[slot];
+    guard->waited = 0;
+}
+
+/* Its memory is being written down: it goes by itself, or what was written so far would be lost. */
+static bool is_captured(const struct node *node, const struct vm *vm)
+{
+    const struct list *head = &node->parts->sandboxes->sandboxes;
+
+    for (struct list *it = head->next; it != head; it = it->next) {
+        const struct sandbox *sb = list_entry(it, struct sandbox, link);
+
+        if (sb->vm == vm) {
+            return sb->capture != NULL && sb->capture->is_silent;
+        }
+    }
+    return false;
+}
+
+/* The slot of the one that uses most, 0: none. */
+static unsigned int find_largest(const struct node *node, bool spares, uint64_t *ret_bytes)
+{
+    const struct node_parts *parts = node->parts;
     unsigned int found = 0;
 
+    *ret_bytes = 0;
     for (unsigned int slot = 1; slot < parts->slot_count; slot++) {
         struct cgroup_memory memory;
 
         if (parts->slots[slot] != NULL && cgroup_read_memory(&parts->cgroup, slot, &memory) == 0 &&
-            memory.fixed_bytes > most) {
-            most = memory.fixed_bytes;
+            memory.fixed_bytes > *ret_bytes && !(spares && is_captured(node, parts->slots[slot]))) {
+            *ret_bytes = memory.fixed_bytes;
             found = slot;
         }
+    }
+    return found;
+}
+
+static void end_largest(struct memory_guard *guard)
+{
+    struct node_parts *parts = guard->node->parts;
+    uint64_t most;
+    unsigned int found = find_largest(guard->node, true, &most);
+
+    if (found == 0) {
+        found = find_largest(guard->node, false, &most);
     }
     if (found == 0) {
         return;
     }
     log_warning("memory_guard", "slot=%u mib=%llu", found, (unsigned long long)(most >> 20));
-    guard->slot = found;
-    guard->vm = parts->slots[found];
-    guard->waited = 0;
+    wait_for(guard, found);
     vm_fail(parts->slots[found], "out_of_memory",
             "all sandboxes together used the memory that this machine has for them, and this one "
             "most of it");
+}
+
+/* One that waits in a pool holds nothing that anybody would miss. */
+static void make_room(struct memory_guard *guard)
+{
+    unsigned int slot = 0;
+
+    if (!pool_yield(guard->node->parts->pool, &slot)) {
+        end_largest(guard);
+        return;
+    }
+    log_info("pool_yields", "slot=%u", slot);
+    wait_for(guard, slot);
 }
 
 static void on_timer(void *arg)
@@ -79,7 +127,7 @@ static void on_timer(void *arg)
         return;
     }
     if (memory.fixed_bytes + memory_guard_kept(memory.limit_bytes) > memory.limit_bytes) {
-        end_largest(guard);
+        make_room(guard);
     }
 }
 

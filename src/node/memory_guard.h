@@ -1,4 +1,5 @@
-/* Ends the sandbox that uses most when all together leave too little of their limit for files.
+/* Ends a VM when all together leave too little of their limit for files: one that waits in a pool,
+ * else the sandbox that uses most, those that are being written down last.
  *
  * At the limit of all VMs the kernel first takes the page cache back, which their base snapshots
  * are read through. It ends a process only when there is nothing more to take: with a little cache

@@ -23,6 +23,7 @@
 #define SPAWNING_MIN   4U /* cold VMs that come up at once; the others queue */
 #define BACKOFF_MIN_MS 2000
 #define BACKOFF_MAX_MS 60000
+#define YIELD_MS       60000 /* after the memory of all VMs was short */
 #define WARM_AUTO_MIN  4U
 #define WARM_AUTO_MAX  16U
 #define MEMINFO_MAX    16384U
@@ -503,7 +504,8 @@ static bool is_busy(const struct pool *pool)
 static void refill(struct pool *pool)
 {
     if (!pool->started || pool->node->parts->stopping || !list_is_empty(&pool->requests) ||
-        pool->spawning > 0 || is_busy(pool) || !memory_allows(pool)) {
+        pool->spawning > 0 || is_busy(pool) || clock_monotonic_ms() < pool->yields_until_ms ||
+        !memory_allows(pool)) {
         return;
     }
     for (unsigned int i = 0; i < pool->line_count; i++) {
@@ -595,7 +597,8 @@ void pool_free(struct pool *pool)
     free(pool);
 }
 
-bool pool_give_up_one(struct pool *pool)
+/* One that waits; with `any`, one that is on its way there too. */
+static struct pool_entry *find_unasked(struct pool *pool, bool any)
 {
     struct list *it;
     struct list *following;
@@ -605,12 +608,38 @@ bool pool_give_up_one(struct pool *pool)
         struct pool_entry *e = list_entry(it, struct pool_entry, link);
 
         if (e->request == NULL &&
-            (e->state == ENTRY_STATE_WARM || e->state == ENTRY_STATE_PREPARED)) {
-            entry_drop(e);
-            return true;
+            (any || e->state == ENTRY_STATE_WARM || e->state == ENTRY_STATE_PREPARED)) {
+            return e;
         }
     }
-    return false;
+    return NULL;
+}
+
+bool pool_give_up_one(struct pool *pool)
+{
+    struct pool_entry *e = find_unasked(pool, false);
+
+    if (e == NULL) {
+        return false;
+    }
+    entry_drop(e);
+    return true;
+}
+
+bool pool_yield(struct pool *pool, unsigned int *ret_slot)
+{
+    struct pool_entry *e = find_unasked(pool, false);
+
+    pool->yields_until_ms = clock_monotonic_ms() + YIELD_MS;
+    if (e == NULL) {
+        e = find_unasked(pool, true);
+    }
+    if (e == NULL) {
+        return false;
+    }
+    *ret_slot = vm_slot(e->vm);
+    entry_drop(e);
+    return true;
 }
 
 unsigned int pool_prepared(const struct pool *pool)

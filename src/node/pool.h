@@ -41,3 +41,6 @@ struct json_t *pool_describe(const struct pool *pool);
 unsigned int pool_prepared(const struct pool *pool);
 /* Ends one VM that waits, to make room. False when there is none. */
 bool pool_give_up_one(struct pool *pool);
+/* The same where all VMs together are at their limit: one that is being made ahead goes as well,
+ * and none is made for a minute. *ret_slot is what it leaves when it has ended. */
+bool pool_yield(struct pool *pool, unsigned int *ret_slot);

@@ -93,11 +93,12 @@ static void on_rehearsed(void *arg, int result)
 {
     struct pool_entry *entry = arg;
 
+    if (result < 0) {
+        return; /* its VM goes, and it has perhaps gone already */
+    }
     log_debug("vm_rehearsed", "slot=%u step=%zu result=%d", vm_slot(entry->vm), entry->prime_next,
               result);
-    if (result >= 0) { /* a program that the template lacks is no failure */
-        rehearse_next(entry);
-    }
+    rehearse_next(entry); /* a program that the template lacks is no failure */
 }
 
 /* Fills argv from a JSON array of strings. False when it is not one. */

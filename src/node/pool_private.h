@@ -65,6 +65,7 @@ struct pool {
     unsigned int spawning_max;
     bool started;
     bool serve_queued;
+    int64_t yields_until_ms; /* nothing is made ahead before */
     struct loop_timer *tick;
 };
 

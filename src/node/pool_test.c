@@ -568,6 +568,48 @@ static void test_burst_is_bounded(void **state)
     assert_int_equal(w->parts.pool->spawning, 0);
 }
 
+static unsigned int count_ended(const struct world *w)
+{
+    unsigned int n = 0;
+
+    for (unsigned int i = 0; i < w->started; i++) {
+        n += w->vms[i].ended;
+    }
+    return n;
+}
+
+/* At the limit of memory: what waits goes, what is on its way there too, and nothing new comes. */
+static void test_it_yields(void **state)
+{
+    struct world *w = *state;
+    struct pool *pool = w->parts.pool;
+    unsigned int slot = 0;
+    unsigned int filled;
+
+    pool_start(pool);
+    settle(w);
+    loop_timer_start(pool->tick, 0);
+    settle(w);
+    filled = w->started;
+    assert_int_equal(filled, 3);
+    for (unsigned int i = 0; i < filled; i++) {
+        assert_true(pool_yield(pool, &slot));
+        assert_int_equal(slot, 1);
+        assert_int_equal(count_ended(w), i + 1);
+    }
+    assert_false(pool_yield(pool, &slot));
+    loop_timer_start(pool->tick, 0);
+    turn(w);
+    settle(w);
+    assert_int_equal(w->started, filled);
+    pool->yields_until_ms = 0;
+    loop_timer_start(pool->tick, 0);
+    turn(w);
+    assert_int_equal(w->started, filled + 1);
+    assert_true(pool_yield(pool, &slot)); /* not there yet */
+    assert_int_equal(count_ended(w), filled + 1);
+}
+
 static void test_settings(void **state)
 {
     struct world *w = *state;
@@ -596,6 +638,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failures, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_background_failure_backs_off, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_burst_is_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_it_yields, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_settings, set_up, tear_down),
     };
 
