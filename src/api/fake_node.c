@@ -54,6 +54,7 @@ struct later {
     uint64_t left; /* of a long answer */
     uint64_t taken;
     bool gone;
+    bool loses; /* of a create: as it was asked for */
 };
 
 /* ---- answers ---- */
@@ -245,7 +246,6 @@ static void finish_put(void *arg)
 {
     struct later *later = arg;
     struct fake_sandbox *s = find(later->fake, later->id);
-    struct control c;
     json_t *answer;
 
     if (s == NULL) {
@@ -261,8 +261,7 @@ static void finish_put(void *arg)
         (void)json_object_set_new(answer, "run",
                                   run_result(s, json_object_get(later->body, "run")));
     }
-    control_read(later->fake->control_path, &c);
-    if (c.lose) {
+    if (later->loses) {
         lose(later, s, answer);
         return;
     }
@@ -283,6 +282,7 @@ on_put(void *arg, struct http_exchange *exchange, struct span body, const struct
         return;
     }
     control_read(fake->control_path, &c);
+    later->loses = c.lose;
     fake->puts++;
     if (c.fail[0] != '\0' && (c.fail_each == 0 || fake->puts % c.fail_each == 0)) {
         respond_error(exchange, c.fail,
@@ -613,6 +613,11 @@ on_change(void *arg, struct http_exchange *exchange, struct span body, const str
     }
     if (c.change_fail[0] != '\0') {
         refuse_change(later, c.change_fail, find(later->fake, later->id)->state);
+        return;
+    }
+    if (strcmp(find(later->fake, later->id)->state, "error") == 0 &&
+        !json_is_true(json_object_get(later->body, "boot"))) {
+        refuse_change(later, "failed_precondition", "error");
         return;
     }
     later->fake->changes++;

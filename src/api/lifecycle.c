@@ -222,6 +222,9 @@ void lifecycle_note(struct api *api, const struct sandbox_report *report)
     struct job *job = job_find(api, report->id);
 
     if (job != NULL) {
+        if (job->boots && report->state != SANDBOX_ERROR) {
+            job->loss.is_known = false; /* that was what it was woken from */
+        }
         report_note_loss(report, &job->loss);
     }
 }
@@ -374,6 +377,9 @@ static void send_change(struct job *job)
     if (job_change_body(job, &text) == NULL) {
         job_park(job);
         return;
+    }
+    if (job->boots) {
+        job->loss.is_known = false;
     }
     request.body = buf_span(&text);
     job_start_call(job, &request);
@@ -634,17 +640,18 @@ void lifecycle_purge(struct api *api, const char *sandbox_id)
 
 /* ---- after a start, and after a lost connection ---- */
 
-/* The record has had the reason since the begin. */
+/* The record has had the reason since the begin; of those that wake only one that does so from
+ * `error` has any. */
 static void load_reason(struct job *job)
 {
     _cleanup_sandbox_ struct sandbox s = {0};
     struct error err;
 
     if (store_sandbox_get(job->api->store, job->sandbox_id, &s, &err) > 0 &&
-        (s.state == SANDBOX_PAUSING || s.state == SANDBOX_SUSPENDING)) {
-        (void)snprintf(job->reason_code, sizeof(job->reason_code), "%.31s", s.reason_code);
-        (void)snprintf(job->reason_message, sizeof(job->reason_message), "%.159s",
-                       s.reason_message);
+        (s.state == SANDBOX_PAUSING || s.state == SANDBOX_SUSPENDING ||
+         s.state == SANDBOX_WAKING)) {
+        job_keep_reason(job, s.reason_code, s.reason_message);
+        job->boots = s.state == SANDBOX_WAKING && s.reason_code[0] != '\0';
     }
 }
 
@@ -675,7 +682,7 @@ static int load_operation(void *arg, const struct operation *o)
     }
     job->is_begun = o->state == OPERATION_RUNNING;
     memcpy(job->checkpoint_id, o->checkpoint_id, sizeof(job->checkpoint_id));
-    if (job->is_begun && (kind == JOB_PAUSE || kind == JOB_SUSPEND)) {
+    if (job->is_begun && is_change(job)) {
         load_reason(job);
     }
     return 0;

@@ -60,7 +60,8 @@ struct change {
 
 /* A change with a new operation: done at once when it is so already, else begun, or put
  * behind the jobs before it. failed_precondition where the state does not allow it and nothing that
- * may change it is on its way. */
+ * may change it is on its way. A wake of one in `error` boots its disk: for who asks for that
+ * alone, no call that needs the guest does. */
 int lifecycle_change(struct api *api,
                      const struct sandbox *sandbox,
                      const struct change *change,

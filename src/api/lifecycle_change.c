@@ -41,10 +41,19 @@ const char *job_change_verb(const struct job *job)
     return words_of(job->kind)->verb;
 }
 
+void job_keep_reason(struct job *job, const char *code, const char *message)
+{
+    (void)snprintf(job->reason_code, sizeof(job->reason_code), "%.31s", code);
+    (void)snprintf(job->reason_message, sizeof(job->reason_message), "%.159s", message);
+}
+
 /* Whether the change can be made from this state, was made before (*ret_done), or neither. */
-static bool is_possible(enum job_kind kind, enum sandbox_state state, bool *ret_done)
+static bool is_possible(enum job_kind kind, bool boots, enum sandbox_state state, bool *ret_done)
 {
     *ret_done = state == words_of(kind)->after;
+    if (state == SANDBOX_ERROR) {
+        return boots;
+    }
     if (state == SANDBOX_SUSPENDING || state == SANDBOX_SUSPENDED) {
         return kind != JOB_PAUSE; /* it would have to wake, to use more than it does */
     }
@@ -137,7 +146,14 @@ void job_give_up_change(struct job *job)
 static void fail_missing(struct job *job, const json_t *envelope, const struct error *why)
 {
     struct error err;
+    struct error gone;
 
+    if (job->boots) {
+        (void)error_set_code(&gone, ERROR_FAILED_PRECONDITION, sandbox_state_name(SANDBOX_ERROR),
+                             "the sandbox cannot be started again: the node has no disk of it");
+        envelope = NULL;
+        why = &gone;
+    }
     if (store_sandbox_set_state(job->api->store, job->sandbox_id, SANDBOX_ERROR, "host_restarted",
                                 "the node no longer has this sandbox", &err) < 0) {
         job_park(job);
@@ -208,7 +224,9 @@ const char *job_change_body(const struct job *job, struct buf *text)
 {
     _cleanup_json_ json_t *body = json_object();
 
-    if (job->reason_code[0] != '\0') {
+    if (job->boots) {
+        (void)json_object_set_new(body, "boot", json_true());
+    } else if (job->reason_code[0] != '\0') {
         (void)json_object_set_new(
             body, "reason",
             json_pack("{s:s, s:s}", "code", job->reason_code, "message", job->reason_message));
@@ -236,7 +254,7 @@ void job_start_change(struct job *job)
         fail(job, NULL, &err);
         return;
     }
-    if (r > 0 && !is_possible(job->kind, s.state, &is_done)) {
+    if (r > 0 && !is_possible(job->kind, job->boots, s.state, &is_done)) {
         (void)refuse(&s, job->kind, &err);
         fail(job, NULL, &err);
         return;
@@ -293,8 +311,10 @@ int lifecycle_change(struct api *api,
                      struct error *err)
 {
     enum job_kind kind = changes[change->verb].kind;
+    /* One that was never there has no disk. */
+    bool boots = kind == JOB_WAKE && s->state == SANDBOX_ERROR && s->running_at != 0;
     bool is_done;
-    bool can = is_possible(kind, s->state, &is_done);
+    bool can = is_possible(kind, boots, s->state, &is_done);
     struct job *job;
     int r;
 
@@ -312,8 +332,9 @@ int lifecycle_change(struct api *api,
     if (job == NULL) {
         return error_set(err, ENOMEM, "no memory");
     }
-    (void)snprintf(job->reason_code, sizeof(job->reason_code), "%s", change->reason_code);
-    (void)snprintf(job->reason_message, sizeof(job->reason_message), "%s", change->reason_message);
+    job->boots = boots;
+    job_keep_reason(job, boots ? s->reason_code : change->reason_code,
+                    boots ? s->reason_message : change->reason_message);
     job->is_begun = can && !is_done && job_is_first(job);
     r = insert(job, change, err);
     if (r < 0) {

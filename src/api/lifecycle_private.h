@@ -53,6 +53,7 @@ struct job {
     bool is_begun;      /* a change: the record says that it is at work; a fork's child: its
                            checkpoint is made */
     bool is_over;       /* a fork's child that is not to be made: it ends at its next turn */
+    bool boots;         /* a wake that was asked for in `error`, whose reason it keeps until then */
     char reason_code[32];
     char reason_message[160];
     struct sandbox_loss loss;
@@ -93,6 +94,7 @@ void job_start_change(struct job *job);
 void job_on_change_done(struct job *job, struct http_call *call);
 void job_give_up_change(struct job *job);
 const char *job_change_body(const struct job *job, struct buf *text);
+void job_keep_reason(struct job *job, const char *code, const char *message);
 
 /* lifecycle_checkpoint.c: checkpoint, rollback and the checkpoint of a fork; as above */
 bool job_is_capture(const struct job *job);

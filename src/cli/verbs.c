@@ -229,9 +229,10 @@ const struct verb cli_verbs[] = {
      VERB_WORDS_OTHER, cmd_up},
     {"down", VERB_GROUP_INSTALLATION, "", "stop the installation and its sandboxes",
      "Stops space-api, space-node and every sandbox, and releases the data volume. What is\n"
-     "suspended can be woken after the next `space up`; a sandbox that runs or is paused ends for\n"
-     "good, as state error with code host_restarted: `space node drain --wait` before it suspends\n"
-     "them all. With --keep-sandboxes the VMs run on without daemons. Needs root.\n",
+     "suspended goes on after the next `space up` and a wake; a sandbox that runs or is paused\n"
+     "becomes state error with code host_restarted: a wake boots it from its disk, and what ran\n"
+     "in it is lost. `space node drain --wait` before it suspends them all. With --keep-sandboxes\n"
+     "the VMs run on without daemons. Needs root.\n",
      "space node drain --wait && space down\nspace down --keep-sandboxes\nspace down\n",
      down_options, 0, 0, VERB_COMMAND_NONE, VERB_WORDS_OTHER, cmd_down},
     {"status", VERB_GROUP_INSTALLATION, "", "what runs, and what it uses",
@@ -289,7 +290,10 @@ const struct verb cli_verbs[] = {
      "--idle-timeout.\n",
      "space suspend build-42\n", json_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX,
      cmd_suspend},
-    {"wake", VERB_GROUP_SANDBOX, "SANDBOX…", "let paused or suspended sandboxes go on", "",
+    {"wake", VERB_GROUP_SANDBOX, "SANDBOX…",
+     "let paused or suspended sandboxes go on, start failed ones again",
+     "One in state error is booted from the disk that it has left, with its files and without\n"
+     "the processes that ran; that is done by this command alone.\n",
      "space wake build-42\n", json_options, 1, 1000000, VERB_COMMAND_NONE, VERB_WORDS_SANDBOX,
      cmd_wake},
     {"fork", VERB_GROUP_SANDBOX, "SANDBOX [OPTIONS]",

@@ -199,10 +199,23 @@ static void adopt_asleep(struct sandbox *sb)
               "what it was suspended to was gone when the node started; the disk is kept");
 }
 
+/* Its disk was not touched, or has been put in place by a guest that nobody was told of. */
+static void undo_boot(struct sandbox *sb)
+{
+    sb->await_reap = true;
+    sb->info.booting = false;
+    sandbox_set_state(sb, SANDBOX_STATE_ERROR);
+    (void)sandbox_write_journal(sb);
+}
+
 static void adopt_record(struct adoption *a, struct sandbox *sb, const struct journal *j)
 {
     sb->info = j->info;
     sandbox_drop_rollback(sb);
+    if (j->info.state == SANDBOX_STATE_WAKING && j->info.booting) {
+        undo_boot(sb);
+        return;
+    }
     if (j->info.asleep || (j->info.state == SANDBOX_STATE_SUSPENDING && sandbox_has_snapshot(sb))) {
         if (j->info.state == SANDBOX_STATE_SUSPENDING || j->info.state == SANDBOX_STATE_SUSPENDED ||
             j->info.state == SANDBOX_STATE_WAKING) {

@@ -77,6 +77,13 @@ static int on_restored(void *ctx, struct sandbox *sb, const char *dir)
     return table != NULL ? process_table_restore(table, dir) : -ENOMEM;
 }
 
+static int on_booted(void *ctx, struct sandbox *sb)
+{
+    struct process_table *table = process_table_get(ctx, sb);
+
+    return table != NULL ? process_table_lose_all(table, "crashed") : -ENOMEM;
+}
+
 static void on_lost(void *ctx, struct sandbox *sb, const char *reason)
 {
     struct process_table *table = sandbox_processes(sb);
@@ -268,6 +275,7 @@ int data_new(struct node *node, struct data **ret_data, struct error *err)
     node->hooks = (struct node_hooks){.on_change = on_change,
                                       .on_agent = on_agent,
                                       .on_restored = on_restored,
+                                      .on_booted = on_booted,
                                       .on_lost = on_lost,
                                       .on_silent = on_silent,
                                       .on_asleep = on_asleep,

@@ -22,7 +22,7 @@
 #include "node/agent.h"
 #include "node/data.h"
 #include "node/node.h"
-#include "node/sandbox.h"
+#include "node/sandbox_boot.h"
 
 #define CONNECT_TRIES    500
 #define CONNECT_PAUSE_MS 10
@@ -289,6 +289,20 @@ int sandbox_wake(struct sandbox *sb, sandbox_wait_fn fn, void *arg, struct error
     if (sandbox_require_running(sb, err) < 0) {
         return -EBUSY;
     }
+    return loop_defer(sb->node->loop, tell_changed, changed_new(sb, fn, arg));
+}
+
+/* Its guest is not started anew: what the data side does with it is asked for by the hook. */
+int sandbox_boot(struct sandbox *sb, sandbox_wait_fn fn, void *arg, struct error *err)
+{
+    if (sb->info.state != SANDBOX_STATE_ERROR) {
+        return sandbox_wake(sb, fn, arg, err);
+    }
+    if (sb->node->hooks.on_booted(sb->node->hooks_ctx, sb) < 0) {
+        return error_set(err, EIO, "the records cannot be written");
+    }
+    sb->info.reason_code[0] = '\0';
+    set_state(sb, SANDBOX_STATE_RUNNING);
     return loop_defer(sb->node->loop, tell_changed, changed_new(sb, fn, arg));
 }
 

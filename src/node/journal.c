@@ -25,7 +25,7 @@ static json_t *pack_info(const struct sandbox_info *i)
     }
     return json_pack(
         "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i,"
-        " s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b, s:I, s:s, s:s*}",
+        " s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:b, s:I, s:b, s:s, s:s*}",
         "format", JOURNAL_FORMAT, "id", i->id, "state", sandbox_state_name(i->state), "reason_code",
         i->reason_code, "reason_message", i->reason_message, "template", i->template_name,
         "template_version", i->template_version, "hostname", i->hostname, "user", i->user, "vcpus",
@@ -35,8 +35,9 @@ static json_t *pack_info(const struct sandbox_info *i)
         (json_int_t)i->paused_at_ms, "paused_total_ms", (json_int_t)i->paused_total_ms,
         "identity_epoch", (json_int_t)i->identity_epoch, "identity_done", (int)i->identity_done,
         "identity_confirmed_at_ms", (json_int_t)i->identity_confirmed_at_ms, "asleep",
-        (int)i->asleep, "capture_id", (json_int_t)i->capture_id, "machine_id", machine_id,
-        "base_version", i->base_version[0] != '\0' ? i->base_version : NULL);
+        (int)i->asleep, "capture_id", (json_int_t)i->capture_id, "booting", (int)i->booting,
+        "machine_id", machine_id, "base_version",
+        i->base_version[0] != '\0' ? i->base_version : NULL);
 }
 
 static json_t *pack_environment(const struct runtime_env *e)
@@ -191,6 +192,7 @@ static bool parse_sleep(const json_t *root, struct sandbox_info *i)
         return false;
     }
     i->asleep = json_is_true(asleep);
+    i->booting = json_is_true(json_object_get(root, "booting"));
     for (size_t n = 0; n < sizeof(i->machine_id); n++) {
         unsigned int high;
         unsigned int low;

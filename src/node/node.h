@@ -34,6 +34,9 @@ struct node_hooks {
     /* A snapshot in `dir` is about to be woken: before on_agent. Sessions that came with it become
      * the sandbox's. 0 or -errno, which ends the attempt. */
     int (*on_restored)(void *ctx, struct sandbox *sb, const char *dir);
+    /* The same for one that boots from its disk after an error: what ran before is lost, and its
+     * records say so on return. 0 or -errno, which ends the attempt. */
+    int (*on_booted)(void *ctx, struct sandbox *sb);
     /* The VM is gone or going (crash, error, deletion): running processes become `lost`, files
      * below the sandbox's directory are closed. `reason` is "deleted", "crashed" or "rolled_back".
      * The agent must not be used afterwards. */

@@ -305,6 +305,7 @@ static void mark_stopped(void *arg, int sandboxes_fd, const char *id)
         return;
     }
     j.info.state = SANDBOX_STATE_ERROR;
+    j.info.booting = false;
     j.vm = (struct journal_vm){0};
     (void)snprintf(j.info.reason_code, sizeof(j.info.reason_code), "host_restarted");
     (void)snprintf(j.info.reason_message, sizeof(j.info.reason_message),

@@ -15,23 +15,26 @@
 
 #define PATH_SIZE 560
 
-/* Written down at once: the channels that they had are about to be used again. */
-static int lose_all(struct process_table *table)
+int process_table_lose_all(struct process_table *table, const char *reason)
 {
     struct list *it;
     struct list *following;
     int r = 0;
 
+    process_table_load(table);
     list_foreach(it, following, &table->processes)
     {
         struct process *p = list_entry(it, struct process, link);
+        bool is_unsaved = !process_is_ended(p) || !list_is_empty(&p->save_link);
 
         if (!process_is_ended(p)) {
-            process_lose(p, "rolled_back");
+            process_lose(p, reason);
+        }
+        if (is_unsaved && !table->ephemeral) {
             r = process_save(p);
-            if (r < 0) {
-                return r;
-            }
+        }
+        if (r < 0) {
+            return r;
         }
     }
     return r;
@@ -70,8 +73,7 @@ int process_table_restore(struct process_table *table, const char *dir)
     if (from == NULL) {
         return errno == ENOENT ? 0 : -errno;
     }
-    process_table_load(table);
-    r = lose_all(table);
+    r = process_table_lose_all(table, "rolled_back");
     if (r == 0 && mkdirat(sandbox_fd, "sessions", 0700) < 0 && errno != EEXIST) {
         r = -errno;
     }

@@ -8,3 +8,6 @@ struct process_table;
  * their channels for others; then the snapshot's come into the table. May be repeated after it was
  * cut off. 0 or -errno. */
 int process_table_restore(struct process_table *table, const char *dir);
+/* What did not end becomes lost, and is written down so at once: the channels that they had are
+ * about to be used again. 0 or -errno. */
+int process_table_lose_all(struct process_table *table, const char *reason);

@@ -4,7 +4,7 @@
 #include "io/json_request.h"
 #include "node/data.h"
 #include "node/routes.h"
-#include "node/sandbox.h"
+#include "node/sandbox_boot.h"
 
 #define REASON_CODE_MAX    31
 #define REASON_MESSAGE_MAX 300
@@ -92,13 +92,22 @@ void handle_sandbox_suspend(struct call *call, json_t *body)
     }
 }
 
+/* One in state `error` is started only where that is asked for by name. */
 void handle_sandbox_wake(struct call *call, json_t *body)
 {
     struct sandbox *sb = call_sandbox(call);
     struct error err = {0};
+    struct json_fields f;
+    bool boots;
 
-    (void)body;
-    if (sb != NULL && sandbox_wake(sb, on_changed, call, &err) < 0) {
+    if (sb == NULL) {
+        return;
+    }
+    json_fields_start(&f, body, "", &err);
+    boots = json_fields_bool(&f, "boot", false);
+    if (json_fields_finish(&f) < 0) {
+        call_fail(call, &err);
+    } else if ((boots ? sandbox_boot : sandbox_wake)(sb, on_changed, call, &err) < 0) {
         call_fail_with_record(call, &err);
     }
 }

@@ -100,6 +100,29 @@ static void test_unknown_and_failed_sandboxes(void **state)
     }
 }
 
+/* Only where it is asked for; what ran before is lost, and has no result ever. */
+static void test_a_boot_from_error(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_answer_ struct answer a = {0};
+    _cleanup_answer_ struct answer b = {0};
+    _cleanup_answer_ struct answer c = {0};
+    struct started p;
+
+    fixture_start(f, "\"shell\": \"kill -9 $PPID; sleep 60\"", &p);
+    rig_wait_state(f->rig, f->sandbox, "error");
+    ask(f, "wake", "{\"boot\": false}", &a);
+    assert_int_equal(a.status, 409);
+    ask(f, "wake", "{\"boot\": 1}", &c);
+    assert_int_equal(c.status, 400);
+    assert_string_equal(answer_text(&c, "error.details.field"), "boot");
+    expect_state(f, "wake", "{\"boot\": true}", "running", "");
+    expect_state(f, "wake", "{\"boot\": true}", "running", "");
+    fixture_ask(f, &p, "GET", "", NULL, &b);
+    assert_int_equal(b.status, 200);
+    assert_string_equal(answer_text(&b, "state"), "lost");
+}
+
 static bool is_timed_out(const struct fixture *f, const struct started *p)
 {
     _cleanup_answer_ struct answer a = {0};
@@ -140,6 +163,7 @@ int main(void)
                                         fixture_tear_down),
         cmocka_unit_test_setup_teardown(test_unknown_and_failed_sandboxes, fixture_set_up,
                                         fixture_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_boot_from_error, fixture_set_up, fixture_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -304,7 +304,8 @@ static bool is_legal(enum sandbox_state from, enum sandbox_state to)
         return from == SANDBOX_STATE_PAUSING || from == SANDBOX_STATE_WAKING ||
                from == SANDBOX_STATE_SUSPENDING;
     case SANDBOX_STATE_WAKING:
-        return from == SANDBOX_STATE_PAUSED || from == SANDBOX_STATE_SUSPENDED;
+        return from == SANDBOX_STATE_PAUSED || from == SANDBOX_STATE_SUSPENDED ||
+               from == SANDBOX_STATE_ERROR;
     case SANDBOX_STATE_SUSPENDING:
         return from == SANDBOX_STATE_RUNNING || from == SANDBOX_STATE_PAUSED;
     case SANDBOX_STATE_SUSPENDED:
@@ -419,6 +420,10 @@ static bool is_answered(const struct sandbox_waiter *w, struct error *err, bool 
         break;
     case SANDBOX_STATE_ERROR:
         *ret_failed = true;
+        if (w->kind == WAITER_AWAKE && sb->change_err.code != ERROR_NONE) {
+            *err = sb->change_err; /* of a boot that led back to here */
+            return true;
+        }
         (void)error_set_code(err, ERROR_FAILED_PRECONDITION, "error", "sandbox %s: %.200s",
                              sb->info.id, sb->info.reason_message);
         return true;
@@ -553,8 +558,9 @@ void sandbox_cancel_waits(struct node *node, const void *arg)
 int sandbox_require_running(const struct sandbox *sb, struct error *err)
 {
     /* What is asked of a paused one waits in its agent; one that is being written down, or is on
-     * its way back from there, takes nothing. */
-    if (sb->vm != NULL && !sb->info.asleep && sb->info.state != SANDBOX_STATE_SUSPENDING &&
+     * its way back from there, or boots, takes nothing. */
+    if (sb->vm != NULL && !sb->info.asleep && !sb->info.booting &&
+        sb->info.state != SANDBOX_STATE_SUSPENDING &&
         (sb->info.state == SANDBOX_STATE_RUNNING || sandbox_is_resting(sb))) {
         return 0;
     }

@@ -7,8 +7,8 @@
  *   paused     none; memory resident       waking, pausing, suspending, deleting, error
  *   suspending SILENCE's, stop's, save's   suspended, running (undone), deleting, error
  *   suspended  none; memory on disk        waking, deleting
- *   waking     cont's, then WAKE's         running, paused, suspended (undone), deleting, error
- *   error      none; keeps the disk        deleting
+ *   waking     cont's, then WAKE's; boot's running, paused, suspended or error (undone), deleting
+ *   error      none; keeps the disk        waking (boots from it), deleting
  *   deleting   retried until done          deleted
  *   deleted    end of the loop turn        freed
  * Pointers are valid within a loop turn; across turns keep the id and use sandbox_find. */
@@ -87,6 +87,7 @@ struct sandbox_info {
     uint8_t machine_id[16]; /* all zero: none given yet */
     bool asleep;            /* its memory is in `suspended/`, and nowhere else that counts */
     uint64_t capture_id;    /* while `suspending`: of the `suspended/` to come; 0: none */
+    bool booting;           /* while `waking`: from `error`, and the reason is that of the error */
     char user[64];          /* the template's default user */
 };
 
@@ -119,7 +120,6 @@ struct sandbox *sandbox_find(struct node *node, const char *id);
 struct sandbox *sandbox_next(struct node *node, unsigned int *index);
 unsigned int sandbox_count(const struct node *node);
 struct node *sandbox_node(const struct sandbox *sb);
-
 /* ---- lifecycle ---- */
 /* Admits a sandbox and begins its creation. An id that exists already is not an error: ret_sb is
  * that sandbox (conflict when it is being deleted). Errors: not_found (template, resource
@@ -136,9 +136,9 @@ int sandbox_wait_running(struct sandbox *sb, sandbox_wait_fn fn, void *arg) _mus
 int sandbox_delete(struct node *node, const char *id, sandbox_wait_fn fn, void *arg) _must_check_;
 /* Forgets every waiter registered with arg: its fn is not called. */
 void sandbox_cancel_waits(struct node *node, const void *arg);
-/* A creation counts as running only when no hold on it is left: for what was queued with the
- * identity and must not be lost when this program is killed (first files). From inside of on_agent;
- * each is released once, unless the agent is gone. */
+/* A creation counts as running only when no hold on it is left: for first files, which must not be
+ * lost when this program is killed. From inside of on_agent; each is released once, unless the
+ * agent is gone. */
 void sandbox_hold_creation(struct sandbox *sb);
 void sandbox_release_creation(struct sandbox *sb);
 /* Ends the sandbox with state error: the agent lied, or went silent. `code` as in the docs

@@ -1,4 +1,5 @@
-/* Waking a suspended sandbox: a new VM that goes on where the last one was captured.
+/* Waking a suspended sandbox: a new VM that goes on where the last one was captured. And one in
+ * state `error`: a new VM that boots from its disk (sandbox_boot.h).
  *
  * The snapshot is checked whole before a VM is started. Then: spawn over the base image, with a
  * clone of the snapshot's disk; the pages into the VMM's private memory; the devices; and while the
@@ -7,7 +8,12 @@
  * given before the journal says `running`, so that until then the VM can be thrown away and the
  * sandbox is suspended as before. That is what every failure here leads to, and a restart of this
  * program too. Since processes run by then, the record that says `running` is on the disk in
- * another name before they do: no full disk can take the VM from them. */
+ * another name before they do: no full disk can take the VM from them.
+ *
+ * A boot from `error` goes the same way without a snapshot: the VM has a clone of the disk, and
+ * only when its guest has confirmed its identity does that become the sandbox's disk. Until then
+ * the journal says `waking` and `booting` with the error's reason, and every failure, and a
+ * restart, leads back to `error` with the disk as it was. */
 #include "node/sandbox_resume.h"
 
 #include <errno.h>
@@ -28,6 +34,7 @@
 #include "node/gate.h"
 #include "node/journal.h"
 #include "node/node_private.h"
+#include "node/sandbox_boot.h"
 #include "node/sandbox_fetch.h"
 #include "node/sandbox_private.h"
 #include "node/snapshot.h"
@@ -41,6 +48,8 @@ struct sandbox_resume {
     struct journal record; /* as it will be, but for what the guest says and when */
     int dir_fd;            /* of the sandbox */
     bool cold;             /* there is a disk to boot from, and no more */
+    bool boots;            /* from `error`: `dir` is the sandbox's own directory */
+    struct sandbox_boot boot;
     bool ram_is_memfd;
     int ram_memfd;
     int proc_fd;
@@ -103,9 +112,26 @@ static void submit(struct sandbox_resume *m, loop_fn work, loop_fn done)
 
 /* ---- failures ---- */
 
+/* Its reason has stayed that of the error. */
+static void back_to_error(struct sandbox *sb, const struct error *err)
+{
+    log_warning("boot_undone", "sandbox=%s error=%s", sb->info.id, LOG_STR(err->message));
+    sb->change_err = *err;
+    (void)error_wrap(&sb->change_err, "the sandbox could not be started again from its disk");
+    sandbox_free_resume(sb);
+    sb->info.booting = false;
+    if (sandbox_enter(sb, SANDBOX_STATE_ERROR) < 0) {
+        sandbox_set_state(sb, SANDBOX_STATE_ERROR); /* as a restart would have it */
+    }
+}
+
 /* The VM, if there was one, is not the sandbox's any more. */
 static void back_to_sleep(struct sandbox *sb, const struct error *err)
 {
+    if (sb->info.booting) {
+        back_to_error(sb, err);
+        return;
+    }
     if (sb->info.state == SANDBOX_STATE_CREATING) {
         const struct error copy = *err;
 
@@ -128,35 +154,74 @@ static void back_to_sleep(struct sandbox *sb, const struct error *err)
     sandbox_keep_objects(sb);
 }
 
+/* What ran before an error is lost already. */
+static void leave_agent(struct sandbox *sb)
+{
+    if (sb->info.booting) {
+        sandbox_lose_agent(sb, "crashed");
+    } else {
+        sandbox_sleep_agent(sb);
+    }
+}
+
 static void give_up(struct sandbox *sb, const struct error *err)
 {
     struct vm *vm = TAKE(sb->vm);
 
-    sandbox_sleep_agent(sb);
+    leave_agent(sb);
     if (vm != NULL) {
         sandbox_end_vm(sb, vm);
     }
     back_to_sleep(sb, err);
 }
 
+static enum error_code code_of_end(const struct sandbox *sb, const char *code)
+{
+    if (strcmp(code, "storage_full") == 0) {
+        return ERROR_STORAGE_FULL;
+    }
+    if (strcmp(code, "agent_timeout") == 0) {
+        return ERROR_DEADLINE_EXCEEDED;
+    }
+    /* A guest that ends while it boots has met a disk that it cannot use. */
+    return sb->info.booting && strncmp(code, "guest_", 6) == 0 ? ERROR_FAILED_PRECONDITION
+                                                               : ERROR_INTERNAL;
+}
+
+static const char *field_of_end(enum error_code kind, const char *code)
+{
+    if (kind == ERROR_FAILED_PRECONDITION) {
+        return sandbox_state_name(SANDBOX_STATE_ERROR);
+    }
+    return strcmp(code, ACCELERATOR_UNAVAILABLE) == 0 ? code : NULL;
+}
+
 static void on_vm_end(void *arg, struct vm *vm, const char *code, const char *message)
 {
     struct sandbox *sb = arg;
+    enum error_code kind = code_of_end(sb, code);
     struct error err = {0};
 
-    (void)error_set_code(&err,
-                         strcmp(code, "storage_full") == 0    ? ERROR_STORAGE_FULL
-                         : strcmp(code, "agent_timeout") == 0 ? ERROR_DEADLINE_EXCEEDED
-                                                              : ERROR_INTERNAL,
-                         strcmp(code, ACCELERATOR_UNAVAILABLE) == 0 ? code : NULL, "%s: %.250s",
-                         code, message);
+    (void)error_set_code(&err, kind, field_of_end(kind, code), "%s: %.250s", code, message);
     sandbox_save_console(sb);
-    sandbox_sleep_agent(sb);
+    leave_agent(sb);
     sandbox_change_vm(sb, vm);
     back_to_sleep(sb, &err);
 }
 
 /* ---- the end ---- */
+
+static int move_disk(struct sandbox *sb, struct vm *vm, struct error *err)
+{
+    char path[NODE_PATH_SIZE + 64];
+    int r;
+
+    sandbox_dir_path(sb, "disk.img", path, sizeof(path));
+    r = vm_move_disk(vm, path);
+    return r < 0 ? error_set(err, -r, "the sandbox's disk could not be put in place: %s",
+                             strerror(-r))
+                 : 0;
+}
 
 /* From the journal on it runs, whatever happens. */
 static int write_record(struct sandbox *sb)
@@ -178,9 +243,17 @@ static void finish(struct sandbox *sb)
     struct error err = {0};
     int r;
 
+    if (m->boots && move_disk(sb, sb->vm, &err) < 0) {
+        give_up(sb, &err);
+        return;
+    }
     sandbox_end_rest(sb);
     sb->info.asleep = false;
+    sb->info.booting = false;
     sb->info.capture_id = 0;
+    if (m->boots) {
+        sandbox_set_reason(sb, &(struct sandbox_reason){"", ""});
+    }
     sandbox_touch(sb);
     if (sb->info.running_at_ms == 0) {
         sb->info.running_at_ms = clock_real_ms();
@@ -192,9 +265,10 @@ static void finish(struct sandbox *sb)
         give_up(sb, &err);
         return;
     }
-    log_info("sandbox_woken", "sandbox=%s check_ms=%lld spawn_ms=%lld load_ms=%lld total_ms=%lld",
-             sb->info.id, (long long)(m->checked_ms - m->begun_ms),
-             (long long)(m->spawned_ms - m->checked_ms), (long long)(m->loaded_ms - m->spawned_ms),
+    log_info(m->boots ? "sandbox_booted" : "sandbox_woken",
+             "sandbox=%s check_ms=%lld spawn_ms=%lld load_ms=%lld total_ms=%lld", sb->info.id,
+             (long long)(m->checked_ms - m->begun_ms), (long long)(m->spawned_ms - m->checked_ms),
+             (long long)(m->loaded_ms - m->spawned_ms),
              (long long)(clock_monotonic_ms() - m->begun_ms));
     sandbox_free_resume(sb);
     vm_set_deadline(sb->vm, 0, "", "");
@@ -229,23 +303,26 @@ static void on_identity(void *arg, int result, const struct agent_identity_ok *a
 
 /* ---- the VM ---- */
 
-static int move_disk(struct sandbox *sb, struct vm *vm, struct error *err)
+static int lose_what_ran(struct sandbox *sb, struct error *err)
 {
-    char path[NODE_PATH_SIZE + 64];
-    int r;
+    struct node *node = sb->node;
+    int r = node->hooks.on_booted != NULL ? node->hooks.on_booted(node->hooks_ctx, sb) : 0;
 
-    sandbox_dir_path(sb, "disk.img", path, sizeof(path));
-    r = vm_move_disk(vm, path);
-    return r < 0 ? error_set(err, -r, "the sandbox's disk could not be put in place: %s",
-                             strerror(-r))
-                 : 0;
+    return r < 0
+               ? error_set_code(err, r == -ENOSPC ? ERROR_STORAGE_FULL : ERROR_INTERNAL, NULL,
+                                "the records of what ran in it cannot be written: %s", strerror(-r))
+               : 0;
 }
 
 static int move_in(struct sandbox *sb, struct vm *vm, struct error *err)
 {
     struct node *node = sb->node;
-    int r = move_disk(sb, vm, err);
+    int r;
 
+    if (sb->resume->boots) {
+        return lose_what_ran(sb, err); /* its disk waits for the guest */
+    }
+    r = move_disk(sb, vm, err);
     if (r == 0 && node->hooks.on_restored != NULL) {
         r = node->hooks.on_restored(node->hooks_ctx, sb, sb->resume->dir);
         if (r < 0) {
@@ -412,9 +489,10 @@ static void work_check(void *arg)
     struct sandbox_resume *m = arg;
 
     step("check snapshot");
-    m->cold = snapshot_is_cold(m->dir);
-    m->result = m->cold ? snapshot_check_cold(m->dir, &m->facts, &m->err)
-                        : snapshot_check(m->dir, &m->facts, &m->err);
+    m->cold = m->boots || snapshot_is_cold(m->dir);
+    m->result = m->boots  ? sandbox_boot_check(&m->boot, &m->err)
+                : m->cold ? snapshot_check_cold(m->dir, &m->facts, &m->err)
+                          : snapshot_check(m->dir, &m->facts, &m->err);
     if (m->result == 0 && m->ram_is_memfd) {
         struct base_files files = {.ram_bytes = (uint64_t)m->facts.memory_mib * 1048576U};
 
@@ -476,7 +554,9 @@ static struct sandbox_resume *make_resume(struct sandbox *sb)
     m->proc_fd = -1;
     m->begun_ms = clock_monotonic_ms();
     m->ram_is_memfd = !rt->ops->maps_ram_file(rt);
-    sandbox_suspended_path(sb, m->dir, sizeof(m->dir));
+    m->boots = sb->info.state == SANDBOX_STATE_ERROR;
+    sandbox_dir_path(sb, m->boots ? "" : "suspended", m->dir, sizeof(m->dir));
+    sandbox_boot_describe(sb, &m->boot);
     sandbox_snapshot_facts(sb, &m->facts);
     return m;
 }
@@ -510,6 +590,79 @@ int sandbox_resume_admitted(struct sandbox *sb, struct error *err)
     }
     take_turn(sb->resume);
     return 0;
+}
+
+/* ---- from `error` ---- */
+
+static int refuse_boot(const struct sandbox *sb, struct error *err)
+{
+    int r = node_check_start(sb->node, err);
+
+    if (r < 0) {
+        return r;
+    }
+    if (strcmp(sb->info.reason_code, SANDBOX_JOURNAL_DAMAGED) == 0) {
+        return error_set_code(err, ERROR_FAILED_PRECONDITION, sandbox_state_name(sb->info.state),
+                              "the node's record of the sandbox is damaged: what it needs to start "
+                              "is not known");
+    }
+    if (sb->capture != NULL || sb->restore != NULL || sb->resume != NULL) {
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
+                              "what was being made of the sandbox has not ended yet");
+    }
+    return sandbox_check_admission(sb->node, sb->info.memory_mib, true, err);
+}
+
+/* What an adoption or a capture that came to nothing was to do yet is done with. */
+static void forget_vm(struct sandbox *sb)
+{
+    sb->settling = false;
+    sb->stop_wanted = false;
+    sb->greet_wanted = false;
+    sb->when_idle = NULL;
+    journal_drop_prepared(sb->dir_fd);
+    if (sb->info.paused_at_ms != 0) {
+        sandbox_continue_rest(sb);
+    }
+}
+
+static int begin_boot(struct sandbox *sb, struct error *err)
+{
+    int r = refuse_boot(sb, err);
+
+    if (r < 0) {
+        return r;
+    }
+    sb->resume = make_resume(sb);
+    if (sb->resume == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    forget_vm(sb);
+    sb->change_err = (struct error){0};
+    sb->info.booting = true;
+    r = sandbox_enter(sb, SANDBOX_STATE_WAKING);
+    if (r < 0) {
+        sb->info.booting = false;
+        sandbox_free_resume(sb);
+        return sandbox_fail_journal(err, r);
+    }
+    take_turn(sb->resume);
+    return 0;
+}
+
+int sandbox_boot(struct sandbox *sb, sandbox_wait_fn fn, void *arg, struct error *err)
+{
+    int r;
+
+    if (sb->info.state != SANDBOX_STATE_ERROR) {
+        return sandbox_wake(sb, fn, arg, err);
+    }
+    r = begin_boot(sb, err);
+    if (r < 0) {
+        return r;
+    }
+    r = sandbox_add_waiter(sb->node, sb, WAITER_AWAKE, fn, arg);
+    return r < 0 ? error_set(err, -r, "out of memory") : 0;
 }
 
 void sandbox_resume_created(struct sandbox *sb)

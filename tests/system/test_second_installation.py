@@ -365,10 +365,14 @@ def test_a_first_key_that_cannot_be_kept_is_not_made(third):
 class TestRestart:
     def test_a_stop_ends_sandboxes_and_says_so(self, second, api2):
         sandbox = api2.create()["id"]
+        api2.check_output(sandbox, "echo written > /home/user/file")  # nobody types sync: a stop powers off
         second.down()
         second.up()
         now = api2.sandbox(sandbox)
         assert (now["state"], now["state_reason"]["code"]) == ("error", "host_restarted")
+        woken = api2.post(f"/v1/sandboxes/{sandbox}/wake", query={"wait": 120})["sandbox"]
+        assert (woken["state"], woken["state_reason"], woken["identity"]["epoch"]) == ("running", None, 2)
+        assert api2.check_output(sandbox, "cat /home/user/file") == "written\n"
         api2.delete(sandbox)
 
     def test_a_stop_of_the_daemons_alone_keeps_them(self, second, api2):
