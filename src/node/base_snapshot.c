@@ -2,9 +2,13 @@
  *
  * States of a base: checking (a worker looks for a complete one on disk) -> ready, or -> queued ->
  * building -> ready, or failed (the waiters hear why and the record goes; the next request tries
- * again). One base is built at a time: a boot takes a whole CPU. Building: directory and RAM file
- * (worker), boot with the RAM file shared, handshake, SILENCE, stop, save the device state, end the
- * VMM, then seal and rename (worker). */
+ * again). Building: directory and RAM file (worker), boot with the RAM file shared, handshake,
+ * SILENCE, stop, save the device state, end the VMM, then seal and rename (worker).
+ *
+ * A boot takes a whole CPU, so one base of set-up's templates is built at a time, and one of those
+ * that were made from checkpoints: how long these take is their makers' doing. One of them that is
+ * not done within SLOW_MS yields its CPU and its turn; SLOW_MAX may be so at once, one of each
+ * version. */
 #include "node/base_snapshot.h"
 
 #include <errno.h>
@@ -24,12 +28,21 @@
 
 #define SILENCE_TIMEOUT_MS 30000
 #define PINNED_MAX         256U
+#define SLOW_MS            15000
+#define SLOW_MAX           4U
 
 enum base_state {
     BASE_STATE_CHECKING,
     BASE_STATE_QUEUED,
     BASE_STATE_BUILDING,
     BASE_STATE_READY,
+};
+
+/* Who waits for whom. */
+enum lane {
+    LANE_SHIPPED,
+    LANE_MADE,
+    LANES,
 };
 
 struct base_waiter {
@@ -45,6 +58,8 @@ struct base {
     struct base_files files;
     enum base_state state;
     unsigned int refs;
+    bool is_slow; /* it is being built, and not in its lane any more */
+    struct loop_timer *patience;
     int64_t started_ms;
     struct list waiters;
     int state_fd;
@@ -57,7 +72,8 @@ struct base {
 
 struct base_set {
     struct list bases;
-    unsigned int building;
+    unsigned int building[LANES];
+    unsigned int slow;
 };
 
 static void build_next(void *arg);
@@ -86,6 +102,7 @@ static void base_free(struct base *base)
         free(list_entry(it, struct base_waiter, link));
     }
     list_remove(&base->link);
+    loop_timer_free(base->patience);
     if (base->state_fd >= 0) {
         (void)close(base->state_fd);
     }
@@ -181,6 +198,81 @@ static void build_soon(struct node *node)
     }
 }
 
+/* ---- turns ---- */
+
+static enum lane lane_of(const struct base *base)
+{
+    return base->key.template_info.checkpoint_id[0] == '\0' ? LANE_SHIPPED : LANE_MADE;
+}
+
+static void on_slow(void *arg)
+{
+    struct base *base = arg;
+    struct base_set *set = base->node->parts->bases;
+
+    if (base->state != BASE_STATE_BUILDING || base->is_slow) {
+        return;
+    }
+    log_info("base_slow", "template=%s version=%s", base->key.template_info.name,
+             base->key.template_info.version);
+    base->is_slow = true;
+    set->building[lane_of(base)]--;
+    set->slow++;
+    if (base->vm != NULL) {
+        vm_set_background(base->vm, true);
+    }
+    build_soon(base->node);
+}
+
+/* Without a timer nobody overtakes it. */
+static void enter_lane(struct base *base)
+{
+    enum lane lane = lane_of(base);
+
+    base->state = BASE_STATE_BUILDING;
+    base->started_ms = clock_monotonic_ms();
+    base->node->parts->bases->building[lane]++;
+    if (lane == LANE_MADE) {
+        base->patience = loop_timer_new(base->node->loop, on_slow, base);
+    }
+    if (base->patience != NULL) {
+        loop_timer_start(base->patience, SLOW_MS);
+    }
+}
+
+static void leave_lane(struct base *base)
+{
+    struct base_set *set = base->node->parts->bases;
+
+    if (base->is_slow) {
+        base->is_slow = false;
+        set->slow--;
+    } else {
+        set->building[lane_of(base)]--;
+    }
+    loop_timer_free(TAKE(base->patience));
+}
+
+/* Another size of one that is slow would be as slow. */
+static bool may_enter(const struct base_set *set, const struct base *base)
+{
+    if (set->building[lane_of(base)] > 0) {
+        return false;
+    }
+    if (lane_of(base) == LANE_SHIPPED) {
+        return true;
+    }
+    for (struct list *it = set->bases.next; it != &set->bases; it = it->next) {
+        const struct base *other = list_entry(it, struct base, link);
+
+        if (other->is_slow &&
+            strcmp(other->key.template_info.version, base->key.template_info.version) == 0) {
+            return false;
+        }
+    }
+    return set->slow < SLOW_MAX;
+}
+
 /* ---- results ---- */
 
 static void tell_waiters(struct base *base, const struct error *err)
@@ -205,7 +297,7 @@ static void fail(struct base *base, const struct error *err)
               base->key.template_info.name, base->key.template_info.version, base->key.vcpus,
               base->key.memory_mib, LOG_STR(err->message));
     if (base->state == BASE_STATE_BUILDING) {
-        node->parts->bases->building--;
+        leave_lane(base);
     }
     tell_waiters(base, err);
     base_free(base);
@@ -324,7 +416,7 @@ static void done_finish(void *arg)
         fail(base, &base->job_err);
         return;
     }
-    node->parts->bases->building--;
+    leave_lane(base);
     base_forget_removed(node);
     base->state = BASE_STATE_READY;
     log_info("base_built", "template=%s version=%s vcpus=%u memory_mib=%u duration_ms=%lld",
@@ -486,7 +578,7 @@ static void done_begin(void *arg)
     start_boot(base);
 }
 
-/* At the end of a turn: starts the first build that waits, when none runs. */
+/* At the end of a turn: starts the first builds that wait, where none runs. */
 static void build_next(void *arg)
 {
     struct node *node = arg;
@@ -494,21 +586,19 @@ static void build_next(void *arg)
     struct list *it;
     struct list *following;
 
-    if (set->building > 0 || node->parts->stopping) {
+    if (node->parts->stopping) {
         return;
     }
     list_foreach(it, following, &set->bases)
     {
         struct base *base = list_entry(it, struct base, link);
 
-        if (base->state == BASE_STATE_QUEUED) {
-            base->state = BASE_STATE_BUILDING;
-            set->building++;
-            base->started_ms = clock_monotonic_ms();
+        if (base->state == BASE_STATE_QUEUED && may_enter(set, base)) {
+            enter_lane(base);
             if (loop_submit(node->loop, work_begin, done_begin, base, false) < 0) {
                 fail_text(base, "too much work is queued");
+                return; /* which has begun the next turn */
             }
-            return;
         }
     }
 }
