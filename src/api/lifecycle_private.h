@@ -46,6 +46,7 @@ struct job {
     char checkpoint_id[ID_SIZE];
     char fork_id[ID_SIZE]; /* of a create: the operation of the fork that it is a child of, or "" */
     char template_name[SANDBOX_NAME_SIZE];
+    char key_id[ID_SIZE];   /* of who makes a template */
     struct http_call *call; /* NULL: parked, or waiting */
     struct loop_timer *timer;
     int64_t delay_ms;

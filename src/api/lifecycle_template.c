@@ -113,7 +113,9 @@ char *job_template_body(const struct job *job)
 {
     _cleanup_json_ json_t *body =
         job->kind == JOB_TEMPLATE
-            ? json_pack("{s:s, s:s}", "name", job->template_name, "checkpoint", job->checkpoint_id)
+            ? json_pack("{s:s, s:s, s:s*}", "name", job->template_name, "checkpoint",
+                        job->checkpoint_id, "key",
+                        id_is_valid(job->key_id, "ky") ? job->key_id : NULL)
             : json_pack("{s:s, s:s}", "name", job->template_name, "version", job->sandbox_id);
 
     return body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
@@ -130,6 +132,7 @@ int lifecycle_make_template(struct api *api, const struct template_order *order,
     }
     (void)snprintf(job->template_name, sizeof(job->template_name), "%s", order->name);
     (void)snprintf(job->checkpoint_id, sizeof(job->checkpoint_id), "%s", order->checkpoint_id);
+    (void)snprintf(job->key_id, sizeof(job->key_id), "%s", order->key_id);
     (void)snprintf(o.kind, sizeof(o.kind), "template");
     (void)snprintf(o.id, sizeof(o.id), "%s", order->operation_id);
     (void)snprintf(o.key_id, sizeof(o.key_id), "%s", order->key_id);
@@ -175,6 +178,7 @@ int lifecycle_load_template(struct api *api, const struct operation *o)
     job->is_begun = true;
     memcpy(job->template_name, name, sizeof(job->template_name));
     memcpy(job->checkpoint_id, o->checkpoint_id, sizeof(job->checkpoint_id));
+    memcpy(job->key_id, o->key_id, sizeof(job->key_id));
     return 0;
 }
 

@@ -132,6 +132,8 @@ static const struct setting settings_table[] = {
      NULL, "Base snapshots (one per vCPU and memory size) kept per template."},
     {"node.template_versions", SETTING_NUMBER, NUMBER_FIELD(node_template_versions), 0, 10000,
      "256", NULL, "Most versions of templates made from checkpoints. 0: none can be made."},
+    {"node.template_versions_per_key", SETTING_NUMBER, NUMBER_FIELD(node_template_versions_per_key),
+     0, 10000, "64", NULL, "Most of them that one key may have made. 0: none can be made."},
     {"node.tcg_tb_mib", SETTING_NUMBER, NUMBER_FIELD(node_tcg_tb_mib), 16, 1024, "64", NULL,
      "Translation buffer of an emulated sandbox. Below 64 Python slows down."},
     {"node.spool_bytes", SETTING_NUMBER, NUMBER_FIELD(node_spool_bytes), 65536, 1099511627776,

@@ -61,7 +61,8 @@ struct settings {
     uint64_t node_prepared_pool; /* spawned VMMs that wait */
     char node_warm_pools[512];   /* "base=4,other=2"; "auto": 10 % of memory, 4 to 16 */
     uint64_t node_bases_per_template;
-    uint64_t node_template_versions;    /* made from checkpoints */
+    uint64_t node_template_versions; /* made from checkpoints */
+    uint64_t node_template_versions_per_key;
     uint64_t node_tcg_tb_mib;           /* of translated code, a VMM */
     uint64_t node_spool_bytes;          /* per session and stream */
     uint64_t node_session_keep_minutes; /* output kept after the end */

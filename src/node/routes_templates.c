@@ -44,6 +44,7 @@ void handle_template_put(struct call *call, json_t *body)
     struct template_order order = {.version = call->template_version};
     struct json_fields f;
     struct error err = {0};
+    const char *key;
 
     json_fields_start(&f, body, "", &err);
     order.name = read_name(&f);
@@ -52,6 +53,11 @@ void handle_template_put(struct call *call, json_t *body)
     if (order.checkpoint_id != NULL && !id_is_valid(order.checkpoint_id, "ck")) {
         json_fields_fail(&f, "checkpoint", "is no checkpoint id");
     }
+    key = json_fields_string(&f, "key", 1, ID_LENGTH, NULL);
+    if (key != NULL && !id_is_valid(key, "ky")) {
+        json_fields_fail(&f, "key", "is no key's id");
+    }
+    order.made_by = key != NULL ? key : "";
     if (!id_is_valid(order.version, "tm")) {
         (void)error_set_code(&err, ERROR_INVALID_REQUEST, "version",
                              "the path has no template version");

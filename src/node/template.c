@@ -60,10 +60,18 @@ static json_t *read_json(const char *volume, const char *name, const char *versi
     return json_file_read(AT_FDCWD, path, TEMPLATE_JSON_MAX);
 }
 
+void template_read_maker(const json_t *root, char out[ID_SIZE])
+{
+    const char *key = json_string_value(json_object_get(root, "made_by"));
+
+    (void)snprintf(out, ID_SIZE, "%s", key != NULL && id_is_valid(key, "ky") ? key : "");
+}
+
 static bool parse(const json_t *root, struct template_info *t)
 {
     const json_t *checkpoint = json_object_get(root, "checkpoint_id");
 
+    template_read_maker(root, t->made_by);
     t->memory = json_is_true(json_object_get(root, "memory"));
     if (checkpoint != NULL &&
         (!json_field_text(root, "checkpoint_id", t->checkpoint_id, sizeof(t->checkpoint_id)) ||

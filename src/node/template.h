@@ -22,6 +22,7 @@ struct template_info {
     char built_at[32];
     char checkpoint_id[ID_SIZE]; /* what it was made from; "": built by set-up */
     bool memory;                 /* sandboxes go on in that checkpoint's memory */
+    char made_by[ID_SIZE];       /* key; "": not known */
 };
 
 /* Loads one; version NULL or "": the current one. not_found with resource "template" for a name or
@@ -47,5 +48,7 @@ json_t *template_load_env(const char *volume, const struct template_info *t);
 json_t *template_describe(const struct template_info *t, const json_t *root, bool is_current);
 /* The version that `current` points at, whether it is there or not. 0 or -errno. */
 int template_read_current(const char *volume, const char *name, char out[ID_SIZE]) _must_check_;
+/* The key that made it, as its record has it; "" when that does not say. */
+void template_read_maker(const json_t *root, char out[ID_SIZE]);
 /* Whether text may be a template's name: [a-z0-9][a-z0-9._-]{0,62}. */
 bool template_name_is_valid(const char *text);

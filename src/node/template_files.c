@@ -15,6 +15,7 @@
 #include "node/disk.h"
 #include "node/json_field.h"
 
+#define NEXT_MAX   65536U /* as a record's */
 #define FILES_PATH 640
 #define LOCK_FILE  ".lock" /* of a name: set-up holds it while it builds (tools/setup/template) */
 
@@ -176,22 +177,42 @@ static int settle_current(const char *volume, const char *name)
 struct counts {
     const char *volume;
     const char *version; /* that does not count */
+    const char *maker;
     unsigned int made;
+    unsigned int made_by_it;
     bool shipped;
 };
+
+/* Of one in the making. */
+static void read_next_maker(int dir_fd, const char *version, char out[ID_SIZE])
+{
+    char path[64];
+    json_t *root;
+
+    (void)snprintf(path, sizeof(path), "%.24s/" TEMPLATE_NEXT, version);
+    root = json_file_read(dir_fd, path, NEXT_MAX);
+    template_read_maker(root, out);
+    json_decref(root);
+}
 
 static int count(void *arg, int dir_fd, const char *name, const char *version)
 {
     struct counts *counts = arg;
-    struct template_info t;
+    struct template_info t = {0};
 
     if (template_load(counts->volume, name, version, &t, NULL) == 0) {
         counts->shipped = counts->shipped || t.checkpoint_id[0] == '\0';
-        counts->made += t.checkpoint_id[0] != '\0';
+        if (t.checkpoint_id[0] == '\0') {
+            return 0;
+        }
+    } else if (strcmp(version, counts->version) == 0 || !has(dir_fd, version, TEMPLATE_NEXT)) {
+        return 0;
     } else {
-        counts->made +=
-            strcmp(version, counts->version) != 0 && has(dir_fd, version, TEMPLATE_NEXT);
+        read_next_maker(dir_fd, version, t.made_by);
     }
+    counts->made++;
+    counts->made_by_it +=
+        counts->maker != NULL && counts->maker[0] != '\0' && strcmp(t.made_by, counts->maker) == 0;
     return 0;
 }
 
@@ -206,7 +227,7 @@ static int refuse_shipped(struct error *err, const char *name)
 static int
 check(const struct template_build *b, const struct template_info *info, struct error *err)
 {
-    struct counts counts = {.volume = b->volume, .version = info->version};
+    struct counts counts = {.volume = b->volume, .version = info->version, .maker = info->made_by};
     uint64_t total;
     uint64_t available;
     int r = each_version(b->volume, info->name, count, &counts);
@@ -215,8 +236,14 @@ check(const struct template_build *b, const struct template_info *info, struct e
         return refuse_shipped(err, info->name);
     }
     counts.made = 0;
+    counts.made_by_it = 0;
     if (r == 0) {
         r = each_name(b->volume, count, &counts);
+    }
+    if (r == 0 && info->made_by[0] != '\0' && counts.made_by_it >= b->maker_max) {
+        return error_set_code(err, ERROR_LIMIT_EXCEEDED, "templates",
+                              "this key has made %u versions of templates that are there already",
+                              counts.made_by_it);
     }
     if (r == 0 && counts.made >= b->versions_max) {
         return error_set_code(err, ERROR_LIMIT_EXCEEDED, "templates",
@@ -241,11 +268,11 @@ static json_t *pack_record(const struct template_info *i, json_t *env)
     json_object_foreach(env, key, value) {
         (void)json_array_append_new(names, json_string(key));
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:b, s:o}", "name", i->name,
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:s, s:b, s:s*, s:o}", "name", i->name,
                      "version", i->version, "vcpus", (int)i->vcpus, "memory_mib",
                      (int)i->memory_mib, "disk_mib", (int)i->disk_mib, "user", i->user, "built_at",
                      i->built_at, "checkpoint_id", i->checkpoint_id, "memory", (int)i->memory,
-                     "env_names", names);
+                     "made_by", i->made_by[0] != '\0' ? i->made_by : NULL, "env_names", names);
 }
 
 static int write_json(const char *path, const json_t *value, mode_t mode)

@@ -27,6 +27,7 @@ struct template_build {
     const char *disk; /* to be cloned; NULL: one with memory */
     json_t *env;
     unsigned int versions_max; /* made from checkpoints, on this volume */
+    unsigned int maker_max;    /* of these by one key */
     uint64_t reserve_mib;
 };
 

@@ -76,7 +76,7 @@ build(const char *root, const struct template_info *info, unsigned int max, stru
     char disk[PATH];
     json_t *env = json_pack("{s:s}", "KEPT", "yes");
     const struct template_build b = {
-        .volume = root, .disk = disk, .env = env, .versions_max = max, .reserve_mib = 0};
+        .volume = root, .disk = disk, .env = env, .versions_max = max, .maker_max = 2};
     int r;
 
     (void)snprintf(disk, sizeof(disk), "%s/disk", root);
@@ -180,6 +180,42 @@ static void test_what_is_refused(void **state)
     assert_true(build(root, &info, 1, &err) < 0);
     assert_int_equal(err.code, ERROR_LIMIT_EXCEEDED);
     assert_int_equal(build(root, &info, 2, &err), 0);
+}
+
+/* Published or in the making; those of others, and of nobody, count only for all. */
+static void test_a_key_has_a_part_of_them(void **state)
+{
+    static const char *const keys[] = {"ky0000000000000000aa", "ky0000000000000000bb", ""};
+    const char *root = *state;
+    struct template_info info;
+    struct error err;
+    char version[ID_SIZE];
+
+    for (unsigned int i = 0; i < 3; i++) {
+        for (unsigned int n = 0; n < 3; n++) {
+            (void)snprintf(version, sizeof(version), "tm0000000000000000%c%c", (char)('a' + i),
+                           (char)('a' + n));
+            info = info_of(n == 0 ? "one" : "two", version, "01");
+            (void)snprintf(info.made_by, sizeof(info.made_by), "%s", keys[i]);
+            if (n == 2 && i < 2) { /* two are there: maker_max */
+                assert_true(build(root, &info, 10, &err) < 0);
+                assert_int_equal(err.code, ERROR_LIMIT_EXCEEDED);
+                assert_string_equal(err.field, "templates");
+                continue;
+            }
+            assert_int_equal(build(root, &info, 10, &err), 0);
+            assert_int_equal(build(root, &info, 10, &err), 0); /* once more */
+            if (n == 0) {
+                assert_int_equal(template_files_publish(root, &info, &err), 0);
+                assert_int_equal(template_load(root, "one", version, &info, &err), 0);
+                assert_string_equal(info.made_by, keys[i]);
+            }
+        }
+    }
+    assert_int_equal(template_files_withdraw(root, "one", "tm0000000000000000aa", &err), 0);
+    info = info_of("two", "tm0000000000000000ac", "01");
+    (void)snprintf(info.made_by, sizeof(info.made_by), "%s", keys[0]);
+    assert_int_equal(build(root, &info, 10, &err), 0);
 }
 
 /* Whatever a kill leaves is nothing, or whole. */
@@ -307,6 +343,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_made_listed_and_deleted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_key_has_a_part_of_them, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_start_finds_what_was_interrupted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_set_up_comes_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_lost_its_memory_is_deleted, set_up, tear_down),

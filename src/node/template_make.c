@@ -312,6 +312,7 @@ static void work_build(void *arg)
         .disk = m->info.memory ? NULL : m->disk,
         .env = m->env,
         .versions_max = (unsigned int)set->node_template_versions,
+        .maker_max = (unsigned int)set->node_template_versions_per_key,
         .reserve_mib = set->node_disk_reserve_mib / 2,
     };
 
@@ -487,6 +488,7 @@ int template_make(struct node *node,
     (void)snprintf(info.name, sizeof(info.name), "%s", order->name);
     (void)snprintf(info.version, sizeof(info.version), "%s", order->version);
     (void)snprintf(info.checkpoint_id, sizeof(info.checkpoint_id), "%s", order->checkpoint_id);
+    (void)snprintf(info.made_by, sizeof(info.made_by), "%s", order->made_by);
     return begin(node, &info, fn, arg, err);
 }
 

@@ -46,6 +46,7 @@ struct template_order {
     const char *name;
     const char *version;
     const char *checkpoint_id;
+    const char *made_by; /* key; "": not said */
 };
 
 /* Blocks; at the start, after checkpoint_load_all. */
