@@ -189,7 +189,6 @@ static void on_close(void *arg, struct http_exchange *exchange, bool complete)
     struct later *later = arg;
     struct fake_sandbox *s = find(later->fake, later->id);
 
-    (void)exchange;
     (void)complete;
     if (s != NULL && json_is_true(json_object_get(s->spec, "delete_after")) &&
         strcmp(http_exchange_method(exchange), "PUT") == 0) {
@@ -570,12 +569,10 @@ static void finish_change(void *arg)
         respond_error(later->exchange, "conflict", NULL);
         return;
     }
-    if (strcmp(verb, "/pause") == 0) {
-        (void)snprintf(s->state, sizeof(s->state), "paused");
-    } else {
-        (void)snprintf(s->state, sizeof(s->state), "%s",
-                       strcmp(verb, "/suspend") == 0 ? "suspended" : "running");
-    }
+    (void)snprintf(s->state, sizeof(s->state), "%s",
+                   strcmp(verb, "/pause") == 0     ? "paused"
+                   : strcmp(verb, "/suspend") == 0 ? "suspended"
+                                                   : "running");
     json_decref(s->reason);
     s->reason = json_incref(json_object_get(later->body, "reason"));
     feed_tell(later->fake, s, s->state);
@@ -611,13 +608,12 @@ on_change(void *arg, struct http_exchange *exchange, struct span body, const str
         refuse_change(later, "failed_precondition", "waking");
         return;
     }
-    if (c.change_fail[0] != '\0') {
-        refuse_change(later, c.change_fail, find(later->fake, later->id)->state);
-        return;
-    }
     if (strcmp(find(later->fake, later->id)->state, "error") == 0 &&
         !json_is_true(json_object_get(later->body, "boot"))) {
-        refuse_change(later, "failed_precondition", "error");
+        (void)snprintf(c.change_fail, sizeof(c.change_fail), "failed_precondition");
+    }
+    if (c.change_fail[0] != '\0') {
+        refuse_change(later, c.change_fail, find(later->fake, later->id)->state);
         return;
     }
     later->fake->changes++;
@@ -628,11 +624,10 @@ on_change(void *arg, struct http_exchange *exchange, struct span body, const str
 static void finish_checkpoint(void *arg)
 {
     struct later *later = arg;
-    const json_t *memory = json_object_get(later->body, "memory");
+    bool memory = json_is_true(json_object_get(later->body, "memory"));
 
     respond(later->exchange, 200,
-            json_pack("{s:s, s:b, s:i}", "id", later->id, "memory", json_is_true(memory),
-                      "size_bytes", 4711));
+            json_pack("{s:s, s:b, s:i}", "id", later->id, "memory", memory, "size_bytes", 4711));
 }
 
 static void on_checkpoint(void *arg,
