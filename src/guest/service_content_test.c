@@ -269,6 +269,35 @@ static void wait_until_gone(uint32_t pid)
     assert_int_equal(kill((pid_t)pid, 0), -1);
 }
 
+/* As in /tmp: a link that somebody else has put there redirects no upload. */
+static void test_write_follows_no_planted_link(void **state)
+{
+    struct service_rig *s = *state;
+    const char *link = service_rig_path(s, "shared/link");
+
+    assert_int_equal(mkdir(service_rig_path(s, "shared"), 0700), 0);
+    service_rig_file(s, "target", "old");
+    assert_int_equal(symlink("../target", link), 0);
+    assert_int_equal(lchown(link, 12345, 12345), 0);
+    assert_int_equal(chmod(service_rig_path(s, "shared"), 01777), 0);
+    service_rig_call(s, ARGS("file-write", "shared/link", "", "", ""), span_of_str("new"), &answer);
+    assert_true(answer.has_error);
+    assert_int_equal(answer.error.errnum, EACCES);
+    assert_true(service_rig_file_is(s, "target", span_of_str("old")));
+    /* One's own is followed, and so is one of the directory's owner, and any elsewhere. */
+    for (unsigned int i = 0; i < 3; i++) {
+        char content[] = {(char)('a' + (int)i), '\0'};
+
+        assert_int_equal(lchown(link, i == 0 ? 0 : 12345, 0), 0);
+        assert_int_equal(chown(service_rig_path(s, "shared"), i == 1 ? 12345 : 0, 0), 0);
+        assert_int_equal(chmod(service_rig_path(s, "shared"), i == 2 ? 0777 : 01777), 0);
+        service_rig_call(s, ARGS("file-write", "shared/link", "", "", ""), span_of_str(content),
+                         &answer);
+        assert_true(answer.is_done);
+        assert_true(service_rig_file_is(s, "target", span_of_str(content)));
+    }
+}
+
 static void test_a_wrong_size_leaves_nothing(void **state)
 {
     struct service_rig *s = *state;
@@ -583,6 +612,7 @@ int main(void)
         SERVICE_TEST(test_zeros_become_holes),
         SERVICE_TEST(test_write_keeps_or_sets_the_mode),
         SERVICE_TEST(test_write_follows_links_and_leaves_others),
+        SERVICE_TEST(test_write_follows_no_planted_link),
         SERVICE_TEST(test_a_wrong_size_leaves_nothing),
         SERVICE_TEST(test_a_forgotten_upload_is_cut_off),
         SERVICE_TEST(test_hello_ends_all_services),

@@ -179,6 +179,51 @@ int place_open(const char *path, struct place *ret)
     return place_open_at(AT_FDCWD, path, ret);
 }
 
+/* The kernel's rule (fs.protected_symlinks), which holds for links that the kernel follows: in a
+ * directory where everybody may put one, only its own and its owner's are followed. */
+static int check_link(int dir_fd, const struct stat *link)
+{
+    struct stat dir;
+
+    if (fstat(dir_fd, &dir) < 0) {
+        return -errno;
+    }
+    if ((dir.st_mode & (S_ISVTX | S_IWOTH)) == (S_ISVTX | S_IWOTH) && link->st_uid != geteuid() &&
+        link->st_uid != dir.st_uid) {
+        return -EACCES;
+    }
+    return 0;
+}
+
+/* Where the name leads if it is a symbolic link: 1, else (nothing yet, too) 0, or -errno. */
+static int read_link(const struct place *place, char target[PATH_MAX])
+{
+    _cleanup_close_ int fd = openat(place->fd, place->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    ssize_t n;
+    int r;
+
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : -errno;
+    }
+    if (fstat(fd, &st) < 0) {
+        return -errno;
+    }
+    if (!S_ISLNK(st.st_mode)) {
+        return 0;
+    }
+    r = check_link(place->fd, &st);
+    if (r < 0) {
+        return r;
+    }
+    n = readlinkat(fd, "", target, PATH_MAX);
+    if (n < 0 || n >= PATH_MAX) {
+        return n < 0 ? -errno : -ENAMETOOLONG;
+    }
+    target[n] = '\0';
+    return 1;
+}
+
 int place_open_following(const char *path, struct place *ret)
 {
     _cleanup_place_ struct place place = {.fd = -1};
@@ -187,25 +232,16 @@ int place_open_following(const char *path, struct place *ret)
     for (int i = 0; r == 0; i++) {
         char target[PATH_MAX];
         struct place next;
-        ssize_t n = readlinkat(place.fd, place.name, target, sizeof(target));
 
-        if (n < 0) {
-            /* No symbolic link, or nothing yet: there it is. */
-            if (errno != EINVAL && errno != ENOENT) {
-                return -errno;
-            }
+        r = read_link(&place, target);
+        if (r == 0) {
             *ret = (struct place){.fd = TAKE_FD(place.fd)};
             memcpy(ret->name, place.name, sizeof(ret->name));
             return 0;
         }
-        if (i >= SYMLINKS_MAX) {
-            return -ELOOP;
+        if (r > 0) {
+            r = i < SYMLINKS_MAX ? place_open_at(place.fd, target, &next) : -ELOOP;
         }
-        if ((size_t)n >= sizeof(target)) {
-            return -ENAMETOOLONG;
-        }
-        target[n] = '\0';
-        r = place_open_at(place.fd, target, &next);
         if (r == 0) {
             cleanup_close(&place.fd);
             place = next;

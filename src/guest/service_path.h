@@ -25,7 +25,8 @@ static inline void place_close(const struct place *p)
 }
 
 int place_open(const char *path, struct place *ret) _must_check_;
-/* The same, and goes on from there as long as the name is a symbolic link. */
+/* The same, and goes on from there as long as the name is a symbolic link. -EACCES at one of
+ * somebody else's in a sticky directory that everybody may write to. */
 int place_open_following(const char *path, struct place *ret) _must_check_;
 
 /* Opens an O_PATH descriptor's file for reading or writing, whatever its name leads to by now. */

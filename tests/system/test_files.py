@@ -100,6 +100,15 @@ class TestContent:
         sums = {line.split()[0] for line in api.output(session["id"]).decode().splitlines()[:-1]}
         assert sums <= {hashlib.sha256(c * 300_000).hexdigest() for c in (b"a", b"b")}
 
+    def test_a_planted_link_redirects_nobody(self, api, box, files, folder):
+        """In /tmp a link is followed for its owner only, as by programs of the guest."""
+        api.check_output(box, f"echo old > {folder}/target && ln -s {folder}/target /tmp/planted")
+        answer = files.ask("PUT", raw=b"new", path="/tmp/planted", user="root")
+        assert answer.status == 403 and answer.details["errno"] == "EACCES", answer
+        assert files.read(f"{folder}/target") == b"old\n"
+        files.put("/tmp/planted", b"mine")
+        assert files.read(f"{folder}/target") == b"mine"
+
     def test_a_cut_upload_leaves_the_old_file(self, api, box, files, folder):
         path = f"{folder}/precious"
         files.put(path, b"old")
