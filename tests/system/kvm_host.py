@@ -256,6 +256,43 @@ class TestAccelerator:
             os.rename("/dev/kvm", "/dev/kvm.away")  # the fixture's way back
 
 
+class TestLevels:
+    """A named level instead of the machine's own processor, as a cluster of different machines has it."""
+
+    @pytest.fixture
+    def set_cpu(self, installation):
+        text = installation.config.read_text(encoding="utf-8")
+
+        def make(value):
+            installation.config.write_text(re.sub(r"(?m)^node\.cpu = .*$", f"node.cpu = {value}", text), encoding="utf-8")
+            installation.systemctl("restart", "space-node")
+            installation.wait_ready()
+
+        yield make
+        installation.config.write_text(text, encoding="utf-8")
+        installation.systemctl("restart", "space-node")
+        installation.wait_ready()
+
+    def test_guests_have_it_and_snapshots_need_it(self, installation, api, sandboxes, set_cpu):
+        flags = "grep -m 1 ^flags /proc/cpuinfo"
+        own = set(api.check_output(sandboxes()["id"], flags).split())
+        assert {"adx", "rdseed"} <= own, "the host's own has more than the level"
+        set_cpu("x86-64-v3")
+        sandbox = sandboxes()["id"]
+        leveled = set(api.check_output(sandbox, flags).split())
+        assert {"sse4_2", "avx2", "bmi2", "fma"} <= leveled and not {"adx", "rdseed"} & leveled
+        _, session = api.start(sandbox, COUNTER)
+        api.post(f"/v1/sandboxes/{sandbox}/suspend", query={"wait": 60})
+        set_cpu("host")
+        answer = api.ask("POST", f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
+        error = answer.json["error"] if answer.status >= 400 else answer.json["operation"]["error"]
+        assert (error["code"], error["details"]["state"]) == ("failed_precondition", "environment"), answer
+        assert "processor model" in error["message"] and state(api, sandbox) == "suspended"
+        set_cpu("x86-64-v3")
+        api.post(f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
+        assert counts_on(api, session["id"])
+
+
 class TestEnd:
     @pytest.mark.last
     def test_down_leaves_nothing(self, installation):

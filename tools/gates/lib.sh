@@ -19,6 +19,16 @@ need() { # COMMAND
     }
 }
 
+# llvm TOOL: what the sources are written for is 14, Debian 12's; other releases have another.
+llvm() { command -v "$1-14" || command -v "$1" || echo "$1-14"; }
+
+# need_14 TOOL: for what judges text, and judges it differently in each version. The gate ends as skipped.
+need_14() {
+    command -v "$1-14" >/dev/null && return 0
+    echo "needs $1 14, which this release does not have"
+    exit 77
+}
+
 # gate_build DIR SETUP_ARGUMENTS...: configured once, then only compiled.
 gate_build() {
     local dir=$1
