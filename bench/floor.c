@@ -8,6 +8,9 @@
  *     wait, while others worked: `cont`, handshake and `true` in one go (warm); then repeated
  *     `true`, pings, pauses (silence and stop) and wakes (`cont` and WAKE), echoes, and what
  *     floor_suspend.c measures, with files beside DISK.
+ *   bench-floor waiting STATE DISK REPEATS -- QEMU ARGS...
+ *     The same of a machine that waits as it was restored, which is how they wait where the
+ *     processor runs guests itself: without the cold run and the rehearsal.
  *   bench-floor bulk DISK BYTES -- QEMU ARGS...
  *     Boots from the kernel with a second serial port, to which the barest agent there is copies a
  *     child's pipe (`head | cat`), while the host writes what it reads to a file. Then the other
@@ -660,7 +663,7 @@ static void set_up(struct floor *f, const char *disk)
     listen_at(f, "bulk", LAST_FD);
 }
 
-static void run_restore(struct floor *f, char **argv, long repeats)
+static void run_restore(struct floor *f, char **argv, long repeats, bool rehearsed)
 {
     const char *state = argv[2];
     const char *disk = argv[3];
@@ -671,11 +674,13 @@ static void run_restore(struct floor *f, char **argv, long repeats)
     floor_start(f, qemu);
     floor_load(f, state);
     (void)printf("{\"restore_ms\": %.3f, ", floor_now_ms() - start);
-    floor_qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
-    floor_qmp_expect(f, "\"return\"");
-    first_run(f, "cold", start);
-    rehearse(f);
-    fall_silent(f);
+    if (rehearsed) {
+        floor_qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
+        floor_qmp_expect(f, "\"return\"");
+        first_run(f, "cold", start);
+        rehearse(f);
+        fall_silent(f);
+    }
     (void)printf("\"waited\": true,\n");
     (void)fflush(stdout);
     if (fgets(line, sizeof(line), stdin) == NULL) {
@@ -692,16 +697,17 @@ int main(int argc, char **argv)
 {
     struct floor f = {.epoch = 1000, .dir = "/tmp/bench-floor.XXXXXX"};
 
-    if (argc > 6 && strcmp(argv[1], "restore") == 0 && strcmp(argv[5], "--") == 0) {
+    if (argc > 6 && (strcmp(argv[1], "restore") == 0 || strcmp(argv[1], "waiting") == 0) &&
+        strcmp(argv[5], "--") == 0) {
         set_up(&f, argv[3]);
-        run_restore(&f, argv, strtol(argv[4], NULL, 10));
+        run_restore(&f, argv, strtol(argv[4], NULL, 10), strcmp(argv[1], "restore") == 0);
     } else if (argc > 5 && strcmp(argv[1], "bulk") == 0 && strcmp(argv[4], "--") == 0) {
         set_up(&f, argv[2]);
         spawn(&f, &argv[5]);
         f.agent = connect_to(&f, "agent");
         run_bulk(&f, strtoull(argv[3], NULL, 10));
     } else {
-        (void)fprintf(stderr, "usage: bench-floor restore STATE DISK REPEATS -- QEMU...\n"
+        (void)fprintf(stderr, "usage: bench-floor restore|waiting STATE DISK REPEATS -- QEMU...\n"
                               "       bench-floor bulk DISK BYTES -- QEMU...\n");
         return 2;
     }

@@ -84,6 +84,10 @@ def idle(bench):
     report.row("idle sandbox: the guest's own dirty pages", median(dirty), "MiB")
     report.row("idle sandbox: CPU of one core", median([share[p] for p in running]), "%", limit=2)
     if waiting:
+        child, begun = bench.floor()
+        report.row("waiting sandbox: anonymous memory but the guest's", median([anonymous_mib(p)[0] for p in waiting]), "MiB",
+                   "floor, as it waits", anonymous_mib(bench.floor_vmm(child))[0])
+        bench.finish_floor(child, begun)
         report.row("waiting sandbox: CPU of one core", max(share[p] for p in waiting), "%", limit=0.05)
     total = 0.0
     for program in DAEMONS:

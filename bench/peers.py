@@ -29,6 +29,8 @@ class Bundle:
         path = self.folder / "config.json"
         if path.exists():
             path.unlink()
+        if shutil.which("runc") is None:
+            return  # no peer will run
         subprocess.run(["runc", "spec", "--bundle", str(self.folder)], check=True)
         config = json.loads(path.read_text(encoding="utf-8"))
         config["process"].update({"terminal": False, "args": command})
@@ -59,7 +61,7 @@ def available(bundle, say):
     found = {}
     for name, command in RUNTIMES.items():
         try:
-            if shutil.which(command[0]) is None:
+            if shutil.which(command[0]) is None or not (bundle.folder / "config.json").exists():
                 raise RuntimeError("it is not installed")
             bundle.time_run(*command)
             found[name] = command

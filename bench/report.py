@@ -41,7 +41,8 @@ def machine_facts():
 class Report:
     """Rows of a measured value, what it is held against, and the budget for it."""
 
-    def __init__(self, facts):
+    def __init__(self, facts, only_ratios=False):
+        self.only_ratios = only_ratios  # where absolute values mean nothing, there is no budget for them
         self.data = {"machine": facts, "rows": [], "samples": {}}
 
     def samples(self, name, values):
@@ -52,6 +53,8 @@ class Report:
         ratio = value / reference if reference else None
         measured = ratio if reference else value
         met = None
+        if self.only_ratios and not reference:
+            limit = None
         if limit is not None:
             met = measured >= limit if at_least else measured <= limit
         self.data["rows"].append({
