@@ -123,6 +123,11 @@ static const struct setting settings_table[] = {
      "60000", NULL,
      "How long a guest may take to fall silent for a pause, suspend or checkpoint. Then the\n"
      "request fails and the sandbox runs on."},
+    {"node.probe_timeout_ms", SETTING_NUMBER, NUMBER_FIELD(node_probe_timeout_ms), 1000, 60000,
+     "5000", NULL,
+     "How long a test guest under KVM may take to the first word of its kernel. Then it has 4\n"
+     "times as long between two words, and 12 times as long in all; after that KVM counts as\n"
+     "unusable and sandboxes are emulated until the machine's next boot."},
     {"node.prepared_pool", SETTING_NUMBER, NUMBER_FIELD(node_prepared_pool), 0, 256, "4", NULL,
      "VMMs that wait, spawned and jailed, for a size that has no warm sandbox."},
     {"node.warm_pools", SETTING_TEXT, TEXT_FIELD(node_warm_pools), "auto", NULL,

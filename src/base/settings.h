@@ -58,6 +58,7 @@ struct settings {
     uint64_t node_boot_timeout_ms;
     uint64_t node_start_timeout_ms; /* restore and handshake of one sandbox */
     uint64_t node_silence_timeout_ms;
+    uint64_t node_probe_timeout_ms;
     uint64_t node_prepared_pool; /* spawned VMMs that wait */
     char node_warm_pools[512];   /* "base=4,other=2"; "auto": 10 % of memory, 4 to 16 */
     uint64_t node_bases_per_template;

@@ -13,9 +13,8 @@
 #include "node/node_private.h"
 #include "node/vm.h"
 
-#define PROBE_SILENCE_MS 5000  /* without a word on its console before the kernel is there */
-#define PROBE_PAUSE_MS   20000 /* between two words of one that runs, on a host that is busy */
-#define PROBE_TIMEOUT_MS 60000 /* of a guest that says something, on a host that is busy */
+#define PROBE_PAUSES     4 /* timeouts between two words of one that runs, on a host that is busy */
+#define PROBE_TIMEOUTS   12 /* of a guest that says something, on a host that is busy */
 #define PROBE_POLL_MS    100
 #define PROBE_MEMORY_MIB 128
 #define PROBE_FILE_MAX   4096U
@@ -98,8 +97,9 @@ static bool use_cache(struct probe *p)
 /* Again whenever it has said something: a guest that comes up slowly is no reason to emulate. */
 static void set_deadline(struct probe *p)
 {
-    int64_t left_ms = p->ready_ms + PROBE_TIMEOUT_MS - clock_monotonic_ms();
-    int64_t most_ms = p->has_kernel ? PROBE_PAUSE_MS : PROBE_SILENCE_MS;
+    int64_t timeout_ms = (int64_t)p->node->settings.node_probe_timeout_ms;
+    int64_t left_ms = p->ready_ms + PROBE_TIMEOUTS * timeout_ms - clock_monotonic_ms();
+    int64_t most_ms = p->has_kernel ? PROBE_PAUSES * timeout_ms : timeout_ms;
 
     if (left_ms > most_ms) {
         left_ms = most_ms;
