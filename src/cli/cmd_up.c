@@ -111,11 +111,16 @@ static int prepare_directories(const struct cli *cli, struct error *err)
 }
 
 /* After an upgrade guests start with the agent that came with it. Another kernel would keep what is
- * suspended from waking: that is for an operator to ask for. */
-static int renew_guest(const struct cli *cli, struct error *err)
+ * suspended from waking: that is for an operator to ask for. The agent that is there works too. */
+static void renew_guest(const struct cli *cli)
 {
-    return guest_check(cli) == GUEST_CHECK_STALE ? run_setup(cli, "guest", "--keep-kernel", err)
-                                                 : 0;
+    struct error err = {0};
+
+    if (guest_check(cli) == GUEST_CHECK_STALE &&
+        run_setup(cli, "guest", "--keep-kernel", &err) < 0) {
+        cli_note("space: warning: sandboxes keep the agent of the earlier version: %s",
+                 err.message);
+    }
 }
 
 /* The first key, made before the API runs. The program has the file before the key, and takes the
@@ -291,8 +296,11 @@ static int bring_up(struct cli *cli, int64_t wait_ms, struct error *err)
     char url[CONFIG_URL_SIZE];
     char text[CONFIG_URL_SIZE + SETTINGS_PATH_SIZE];
 
-    if (prepare_directories(cli, err) < 0 || renew_guest(cli, err) < 0 ||
-        config_installation_url(&cli->settings, url, err) < 0 ||
+    if (prepare_directories(cli, err) < 0) {
+        return -EIO;
+    }
+    renew_guest(cli);
+    if (config_installation_url(&cli->settings, url, err) < 0 ||
         (api == 0 && readiness_check_port(&cli->settings, err) < 0) ||
         make_admin_key(cli, err) < 0) {
         return -EIO;

@@ -102,17 +102,22 @@ static void end_largest(struct memory_guard *guard)
             "most of it");
 }
 
-/* One that waits in a pool holds nothing that anybody would miss. */
+/* Those that wait in a pool hold nothing that anybody would miss, and all of them go at once: each
+ * period that passes here, every VMM stands still for want of memory. */
 static void make_room(struct memory_guard *guard)
 {
     unsigned int slot = 0;
+    unsigned int count = 0;
 
-    if (!pool_yield(guard->node->parts->pool, &slot)) {
+    while (pool_yield(guard->node->parts->pool, &slot)) {
+        wait_for(guard, slot);
+        count++;
+    }
+    if (count == 0) {
         end_largest(guard);
         return;
     }
-    log_info("pool_yields", "slot=%u", slot);
-    wait_for(guard, slot);
+    log_info("pool_yields", "count=%u", count);
 }
 
 static void on_timer(void *arg)

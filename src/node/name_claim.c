@@ -221,11 +221,14 @@ int name_claim_mark(const struct cgroup *cg, const struct name_claim *claim, str
     _cleanup_closedir_ DIR *dir = NULL;
     char top[CGROUP_PATH_SIZE];
     const struct dirent *entry;
+    char had[MARK_MAX];
+    ssize_t n;
     int r = 0;
 
     if (fd < 0 || slash == NULL) {
         return error_set(err, ENOENT, "cannot open cgroup %.100s", cg->parents[0]);
     }
+    n = fgetxattr(fd, MARK_NAME, had, sizeof(had));
     write_mark(fd, claim); /* first: of two that start at once, one sees the other */
     (void)snprintf(top, sizeof(top), "%.*s", (int)(slash - cg->parents[0]), cg->parents[0]);
     dir = opendir(top);
@@ -233,6 +236,10 @@ int name_claim_mark(const struct cgroup *cg, const struct name_claim *claim, str
         if (entry->d_name[0] != '.' && strcmp(entry->d_name, claim->installation) != 0) {
             r = compare_uids(claim, top, entry->d_name, err);
         }
+    }
+    if (r < 0) {
+        /* Who was refused holds up nobody else. */
+        (void)(n < 0 ? fremovexattr(fd, MARK_NAME) : fsetxattr(fd, MARK_NAME, had, (size_t)n, 0));
     }
     return r;
 }

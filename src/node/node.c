@@ -9,6 +9,7 @@
 
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 
 #include <jansson.h>
 
@@ -92,6 +93,9 @@ static int make_tables(struct node *node, struct error *err)
     list_init(&p->captures_waiting);
     list_init(&p->restores_waiting);
     r = gate_init(&p->wakes, node->loop, WAKES_MAX, WAKES_WAITING_MAX);
+    if (r == 0) {
+        r = gate_init(&p->boots, node->loop, (unsigned int)get_nprocs(), WAKES_WAITING_MAX);
+    }
     if (r < 0) {
         return error_set(err, -r, "no memory");
     }
@@ -234,6 +238,9 @@ void node_stop(struct node *node)
     probe_cancel(TAKE(p->probe));
     if (p->wakes.timer != NULL) {
         gate_done(&p->wakes); /* who waited there gives up */
+    }
+    if (p->boots.timer != NULL) {
+        gate_done(&p->boots);
     }
     /* Jobs end, and tell so, while all that they refer to is there. */
     loop_finish_work(node->loop);

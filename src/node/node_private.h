@@ -50,6 +50,7 @@ struct node_parts {
     unsigned int restores; /* that have a place (restore_gate.h) */
     struct list restores_waiting;
     struct gate wakes; /* those that check a snapshot and fill a VMM from it */
+    struct gate boots; /* those that boot from their disk, until the guest has answered */
     uint64_t total_mib;
     uint64_t reserve_mib;
     bool reflink;

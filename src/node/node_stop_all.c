@@ -345,7 +345,6 @@ int node_stop_all(struct node *node, struct error *err)
     c.parts = node->parts;
     powered_off = power_off_guests(node);
     cgroup_each(&c.parts->cgroup, stop_slot, &c);
-    cgroup_remove_parents(&c.parts->cgroup);
     netns_each(c.installation, stop_netns, &c);
     each_sandbox(node, mark_stopped, node);
     r = dir_remove_tree(AT_FDCWD, c.parts->vm_run);
@@ -356,6 +355,7 @@ int node_stop_all(struct node *node, struct error *err)
         r = c.result;
     }
     remove_run_dir(node);
+    cgroup_remove_parents(&c.parts->cgroup); /* at last: with it goes the claim to the name */
     if (r < 0) {
         return error_set(err, -r, "not everything could be removed: %s", strerror(-r));
     }

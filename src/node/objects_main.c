@@ -78,16 +78,24 @@ static bool read_bucket(const json_t *request, struct object_place *place)
            json_field_text(p, "region", place->region, sizeof(place->region));
 }
 
-/* Where sandboxes are on the same filesystem, more stays free for them. */
+/* Where sandboxes are on the same filesystem, more stays free for them, and where the image of
+ * their volume is, what the image can still come to take. */
 static int set_reserve(const json_t *request, struct object_place *place)
 {
     uint64_t volume;
+    uint64_t image;
+    uint64_t holes;
     struct stat st;
     struct statvfs space;
 
     if (!json_field_u64(request, "reserve_bytes", INT64_MAX / 4, &place->reserve_bytes) ||
-        !json_field_u64(request, "volume_device", INT64_MAX, &volume)) {
+        !json_field_u64(request, "volume_device", INT64_MAX, &volume) ||
+        !json_field_u64(request, "image_device", INT64_MAX, &image) ||
+        !json_field_u64(request, "image_holes", INT64_MAX / 4, &holes)) {
         return -EINVAL;
+    }
+    if (holes > 0 && fstat(place->dir_fd, &st) == 0 && st.st_dev == (dev_t)image) {
+        place->reserve_bytes += holes;
     }
     if (fstat(place->dir_fd, &st) == 0 && st.st_dev == (dev_t)volume &&
         fstatvfs(place->dir_fd, &space) == 0) {

@@ -7,6 +7,7 @@
 
 #include <sys/stat.h>
 
+#include "base/log.h"
 #include "base/step.h"
 #include "io/json_request.h"
 #include "io/loop.h"
@@ -77,7 +78,7 @@ static int make_local(const struct objects *o, struct error *err)
 {
     char fresh[sizeof(o->dir) + 8];
 
-    if (o->store_id[0] != '\0') {
+    if (o->store_id[0] != '\0' || access(o->dir, F_OK) == 0) {
         return 0;
     }
     (void)snprintf(fresh, sizeof(fresh), "%s.new", o->dir);
@@ -116,6 +117,7 @@ int objects_find_place(struct objects *o, struct error *err)
 {
     const struct settings *s = &o->node->settings;
     bool is_local = strcmp(s->objects_store, "local") == 0;
+    struct error why = {0};
     struct stat st;
     int r = 0;
 
@@ -133,7 +135,11 @@ int objects_find_place(struct objects *o, struct error *err)
     }
     o->volume_device = st.st_dev;
     read_record(o);
-    return is_local ? make_local(o, err) : 0;
+    if (is_local && make_local(o, &why) < 0) {
+        /* Nothing can be stored then, which every attempt says; what is here is served. */
+        log_warning("objects_not_made", "error=%s", LOG_STR(why.message));
+    }
+    return 0;
 }
 
 bool objects_take_store(const struct objects *o,
@@ -173,14 +179,34 @@ static int add_bucket(const struct objects *o, json_t *request)
     return bucket == NULL ? -1 : json_object_set_new(request, "bucket", bucket);
 }
 
+/* What the volume's image has been promised of its filesystem and does not take now: what sandboxes
+ * delete becomes holes in it. */
+static uint64_t find_holes(const struct settings *s, uint64_t *ret_device)
+{
+    char path[OBJECTS_PATH_SIZE];
+    struct stat st;
+    uint64_t taken;
+
+    (void)snprintf(path, sizeof(path), "%.500s/volume.img", s->data_dir);
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode)) {
+        return 0;
+    }
+    *ret_device = st.st_dev;
+    taken = (uint64_t)st.st_blocks * 512;
+    return (uint64_t)st.st_size > taken ? (uint64_t)st.st_size - taken : 0;
+}
+
 static int add_directory(const struct objects *o, json_t *request)
 {
     const struct settings *s = &o->node->settings;
     bool fetches = strcmp(json_string_value(json_object_get(request, "job")), "get") == 0;
-    json_t *more = json_pack("{s:I, s:I, s:s, s:s, s:b}", "reserve_bytes",
+    uint64_t device = 0;
+    uint64_t holes = find_holes(s, &device);
+    json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:s, s:s, s:b}", "reserve_bytes",
                              (json_int_t)s->node_disk_reserve_mib * MIB, "volume_device",
-                             (json_int_t)o->volume_device, "installation", s->installation, "store",
-                             o->store_id, "may_begin", !fetches);
+                             (json_int_t)o->volume_device, "image_device", (json_int_t)device,
+                             "image_holes", (json_int_t)holes, "installation", s->installation,
+                             "store", o->store_id, "may_begin", !fetches);
     int r = more == NULL ? -1 : json_object_update(request, more);
 
     json_decref(more);

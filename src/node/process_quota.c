@@ -108,6 +108,7 @@ void process_table_limit_spools(struct process_table *table)
     if (!process_table_is_over(table)) {
         return;
     }
+    trim_read(table); /* what somebody has had goes before what nobody has */
     while (table->spools.bytes > aim && table->spools.bytes < before) {
         struct process *p = find_victim(table, ended);
 
@@ -115,7 +116,6 @@ void process_table_limit_spools(struct process_table *table)
         if (p == NULL && ended) {
             ended = false;
             before = UINT64_MAX;
-            trim_read(table);
         } else if (p == NULL) {
             break;
         } else if (ended) {

@@ -148,26 +148,38 @@ bool process_gathers(const struct process *p, uint64_t unread)
            gather_wants(&p->gather, unread, p->spool_bytes, clock_monotonic_ms());
 }
 
+/* The furthest position of the path at which no more of a stream than up to `offset` has been
+ * passed. */
+static int
+find_passed(struct process *p, unsigned int stream, uint64_t offset, struct order_position *ret)
+{
+    if (offset >= spool_end(p->spool)->at[stream]) {
+        *ret = *spool_end(p->spool); /* all of it: what follows is the other's */
+        return 0;
+    }
+    return spool_find_offset(p->spool, stream, offset, ret);
+}
+
 void process_note_stream_read(struct process *p, unsigned int stream, uint64_t offset)
 {
-    struct order_position at = p->polled;
-    struct spool_run run;
+    uint64_t end = spool_end(p->spool)->at[stream];
+    struct order_position at[ORDER_STREAMS];
 
+    offset = offset < end ? offset : end; /* one beyond is refused by who reads */
     if (!p->block_when_full || offset <= p->asked.at[stream]) {
         return;
     }
     p->asked.at[stream] = offset;
-    if (order_total(&at) < order_total(spool_start(p->spool))) {
-        at = *spool_start(p->spool);
+    for (unsigned int i = 0; i < ORDER_STREAMS; i++) {
+        if (find_passed(p, i, p->asked.at[i], &at[i]) < 0) {
+            return;
+        }
     }
-    while (spool_find_run(p->spool, &at, &run) == 0 && run.bytes > 0 &&
-           at.at[run.stream] < p->asked.at[run.stream]) {
-        uint64_t given = p->asked.at[run.stream] - at.at[run.stream];
-
-        at.at[run.stream] += run.bytes < given ? run.bytes : given;
+    if (order_total(&at[1]) < order_total(&at[0])) {
+        at[0] = at[1];
     }
-    if (order_total(&at) > order_total(&p->polled)) {
-        p->polled = at;
+    if (order_total(&at[0]) > order_total(&p->polled)) {
+        p->polled = at[0];
         review(p);
     }
 }

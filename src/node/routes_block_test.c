@@ -183,6 +183,16 @@ static void test_two_streams_read_by_output(void **state)
         PIECES_MAX, f->rig->dir, SPOOL_BYTES);
     fixture_start(f, fields, &p);
     assert_true(wait_quiet(f) < (uint64_t)PIECES_MAX * PIECE_BYTES);
+    for (unsigned int i = 0; i < 2; i++) {
+        _cleanup_answer_ struct answer refused = {0};
+        char query[100];
+
+        /* Beyond the end: that has been read by nobody. */
+        (void)snprintf(query, sizeof(query), "stream=%s&wait=0&offset=%llu", names[i],
+                       (unsigned long long)INT64_MAX);
+        rig_read_output(f->rig, f->sandbox, p.session, query, &refused);
+        assert_int_equal(refused.status, 400);
+    }
     for (unsigned int i = 0; !ended[0] || !ended[1]; i = 1 - i) {
         _cleanup_answer_ struct answer piece = {0};
         char query[100];

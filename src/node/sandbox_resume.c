@@ -445,7 +445,9 @@ static void on_spawned(void *arg, struct vm *vm)
     sandbox_seed_console(sb);
     m->spawned_ms = clock_monotonic_ms();
     if (m->cold) {
-        gate_leave(&m->turn);
+        if (!m->boots) {
+            gate_leave(&m->turn);
+        }
         on_loaded(sb, vm);
         return;
     }
@@ -534,7 +536,9 @@ static void begin_check(void *arg)
 
 static void take_turn(struct sandbox_resume *m)
 {
-    if (gate_enter(&m->sb->node->parts->wakes, &m->turn, begin_check, m) < 0) {
+    struct node_parts *parts = m->sb->node->parts;
+
+    if (gate_enter(m->boots ? &parts->boots : &parts->wakes, &m->turn, begin_check, m) < 0) {
         begin_check(m);
     }
 }
