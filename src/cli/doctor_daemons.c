@@ -109,8 +109,8 @@ static void check_objects(struct doctor *d)
                    "no object store: what is suspended is on the disk of this machine only");
     } else if (problem[0] != '\0') {
         doctor_put(d, "objects", DOCTOR_DEGRADED,
-                   "make the store reachable, or correct objects.* in the settings; what waits is "
-                   "stored then",
+                   "make the store reachable, or room in it, or correct objects.* in the settings; "
+                   "what waits is stored then",
                    "%" PRId64 " snapshot(s) to store and %" PRId64 " to remove wait since %s: %s",
                    api_number(objects, "waiting"), api_number(objects, "removals"),
                    api_text(objects, "problem_since"), problem);

@@ -50,11 +50,11 @@ static int open_own(int at_fd, const struct object_claim *claim, struct error *e
         return fail(claim, err, -errno);
     }
     if (fd < 0 || st.st_uid != geteuid()) {
-        return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
-                              "%.100s is not mounted, or not given to the store's process: chown "
-                              "%u:%u %.100s",
-                              claim->path, (unsigned int)geteuid(), (unsigned int)geteuid(),
-                              claim->path);
+        return error_set_code(
+            err, ERROR_FAILED_PRECONDITION, "object_store",
+            "%.100s is not mounted, or not given to the store's process: chown -R "
+            "%u:%u %.100s",
+            claim->path, (unsigned int)geteuid(), (unsigned int)geteuid(), claim->path);
     }
     return TAKE_FD(fd);
 }

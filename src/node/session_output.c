@@ -155,7 +155,6 @@ static void on_timer(void *arg)
     struct call *call = arg;
 
     if (!call->answered) {
-        process_watch_remove(&call->watch);
         (void)try_answer(call, true);
     }
 }
