@@ -49,7 +49,7 @@ def test_each_setting_that_is_a_limit_is_there():
     there = {name for _, settings in rows() for name in settings}
     wanted = {name for name in defaults() if re.search(r"^quota\.|^api\.key_|\.max_|_keep_|_reserve_|_versions$|spool|_per_|_timeout_ms$", name)}
     # How long a start may take is no limit of a client's: it is in the settings file alone.
-    assert wanted - there <= {"node.boot_timeout_ms", "node.start_timeout_ms", "node.silence_timeout_ms"}
+    assert wanted - there <= {"node.boot_timeout_ms", "node.start_timeout_ms", "node.silence_timeout_ms", "node.probe_timeout_ms"}
 
 
 def test_the_comparison_can_fail():
