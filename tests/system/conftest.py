@@ -25,9 +25,13 @@ def pytest_configure(config):
     if os.geteuid() != 0:
         raise pytest.UsageError("the system tests make network namespaces and cgroups: run as root")
     config.addinivalue_line("markers", "last: runs after all others of its session")
+    config.addinivalue_line("markers", "long: runs in the campaign (`-m long`), not in `make check`, which has no time for it")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if config.option.markexpr != "long" and not any(".py" in name for name in config.args):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     # Conformance coverage and the leak check look back at everything before them.
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 

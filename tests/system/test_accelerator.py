@@ -14,6 +14,8 @@ from harness.installation import Installation, space_binary
 from test_pause import state, wake
 from test_suspend import COUNTER, begin, ended, goes_on, so_far, suspend
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def own():

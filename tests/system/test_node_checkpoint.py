@@ -10,6 +10,8 @@ from harness import poll
 from harness.checkpoints import COUNTER, Checkpoints, is_row
 from harness.node_alone import Node, new_id
 
+pytestmark = pytest.mark.long
+
 SECRETS = "cat /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id /etc/machine-id /etc/hostname"
 
 

@@ -11,6 +11,8 @@ from harness import machine, poll
 from harness.hung import Hung
 from harness.installation import Installation
 
+pytestmark = pytest.mark.long
+
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
 LOST = ("sandboxes", "checkpoints", "images", "bases", "objects")
 
@@ -42,7 +44,7 @@ def away():
     made.store.path.mkdir(mode=0o700)
     made.up()  # it does not wait for the store
     report = poll.until(lambda: made.node_report()["objects"]["problem"], 60, "the store is somebody else's", every=0.1)
-    assert f"chown {made.uid_first}:{made.uid_first} {made.store.path}" in report
+    assert f"chown -R {made.uid_first}:{made.uid_first} {made.store.path}" in report
     os.chown(made.store.path, made.uid_first, made.uid_first)
     yield made
     made.remove()

@@ -333,6 +333,7 @@ class TestLifecycle:
         assert api.check_output(sandbox, "echo again") == "again\n"
         assert api.sandbox(sandbox)["state_reason"] is None
 
+    @pytest.mark.long
     def test_activity_keeps_it_running(self, api, sandboxes):
         sandbox = sandboxes(lifecycle={"idle_timeout_seconds": 1.5, "idle_action": "pause"})["id"]
         assert api.run(sandbox, "sleep 4")["exit_code"] == 0  # a call that lasts

@@ -322,6 +322,7 @@ def refused_up(installation):
 
 
 class TestNamesOnTheHost:
+    @pytest.mark.long
     def test_a_copy_of_the_settings_with_the_same_name_harms_nobody(self, second, api2, third):
         """`up` and `down` are refused, while the daemons of the first run and while only its sandboxes do."""
         sandbox = api2.create()["id"]

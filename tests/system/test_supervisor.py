@@ -244,6 +244,7 @@ def test_keep_sandboxes_leaves_them(site):
     assert "--release" not in (site.libexec / "setup/calls").read_text(encoding="ascii")
 
 
+@pytest.mark.long
 def test_a_stopped_daemon_is_killed(site):
     """One that does not react to SIGTERM must not hold `down` up for ever."""
     site.space("up")

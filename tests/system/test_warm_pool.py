@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+import pytest
+
 
 def waiting_vmms(installation):
     """VMMs that no sandbox has: their disks are still in the pool's directory."""
@@ -44,6 +46,7 @@ class TestDeadOnArrival:
         assert api.check_output(sandbox, "echo alive") == "alive\n"
         api.delete(sandbox)
 
+    @pytest.mark.long
     def test_a_run_with_files_and_input_does_too(self, api, installation):
         body = {"template": "base", "shell": "cat data - /tmp/more", "input": "input ",
                 "files": [{"path": "data", "text": "data "}, {"path": "/tmp/more", "text": "more\n"}]}
