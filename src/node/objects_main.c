@@ -94,11 +94,13 @@ static int set_reserve(const json_t *request, struct object_place *place)
         !json_field_u64(request, "image_holes", INT64_MAX / 4, &holes)) {
         return -EINVAL;
     }
-    if (holes > 0 && fstat(place->dir_fd, &st) == 0 && st.st_dev == (dev_t)image) {
+    if (fstat(place->dir_fd, &st) < 0) {
+        return 0;
+    }
+    if (st.st_dev == (dev_t)image) {
         place->reserve_bytes += holes;
     }
-    if (fstat(place->dir_fd, &st) == 0 && st.st_dev == (dev_t)volume &&
-        fstatvfs(place->dir_fd, &space) == 0) {
+    if (st.st_dev == (dev_t)volume && fstatvfs(place->dir_fd, &space) == 0) {
         uint64_t share = (uint64_t)space.f_blocks * space.f_frsize / SHARE_OF_SIZE;
 
         place->reserve_bytes = 2 * place->reserve_bytes + (share < SHARE_MAX ? share : SHARE_MAX);

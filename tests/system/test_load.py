@@ -127,7 +127,7 @@ def test_200_clients_at_once(installation, dribbles, shared):
         failures, times = in_parallel(200, work)
     assert not failures, failures[:3]
     assert len(times) == 200 and times[-1] < 60
-    assert bystander.answered > 3 and bystander.longest < 20, (bystander.answered, bystander.longest, times[-1])
+    assert bystander.answered > 10 and bystander.longest < 5, (bystander.answered, bystander.longest, times[-1])
     assert api.result(shared, process["id"])["exit_code"] == 0
     assert api.output(session["id"]) == "".join(f"{i}\n" for i in range(1, 101)).encode()
 
