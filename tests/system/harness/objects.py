@@ -21,9 +21,9 @@ class Worker:
     def where(self):
         if self.directory is None:
             return {"bucket": self.place}
-        device = os.stat("/proc").st_dev  # no sandboxes are beside it
-        return {"reserve_bytes": 0, "volume_device": device, "installation": self.installation, "store": "",
-                "may_begin": False}
+        device = os.stat("/proc").st_dev  # neither sandboxes nor the image of their volume are beside it
+        return {"reserve_bytes": 0, "volume_device": device, "image_device": device, "image_holes": 0,
+                "installation": self.installation, "store": "", "may_begin": False}
 
     def run(self, job, fds=(), **request):
         with contextlib.ExitStack() as stack:
