@@ -15,18 +15,20 @@
 #include <sys/xattr.h>
 
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "base/span.h"
 
 #define LOCK_TRIES    50
 #define LOCK_RETRY_MS 100
 #define MARK_NAME     "trusted.space"
-#define MARK_MAX      4200U /* two numbers and a path */
+#define MARK_MAX      4224U /* two numbers, an id and a path */
 #define PATH_SIZE     (CGROUP_PATH_SIZE + 300)
 
 struct mark {
     uint64_t uid_first;
     uint64_t uid_count;
+    char data_id[ID_SIZE]; /* "": of before there were ids */
     char data_dir[PATH_MAX];
 };
 
@@ -38,6 +40,11 @@ static void real_path(const char *path, char out[PATH_MAX])
     if (realpath(path, out) == NULL) {
         (void)snprintf(out, PATH_MAX, "%s", path);
     }
+}
+
+static const char *own_id(const struct name_claim *claim)
+{
+    return claim->data_id != NULL ? claim->data_id : "";
 }
 
 static struct span take_word(struct span *rest)
@@ -59,8 +66,11 @@ static int read_mark(int fd, struct mark *ret)
         return -ENODATA;
     }
     rest = span_make(text, (size_t)n);
+    ret->data_id[0] = '\0';
     if (span_parse_u64(take_word(&rest), UINT32_MAX, &ret->uid_first) < 0 ||
         span_parse_u64(take_word(&rest), UINT32_MAX, &ret->uid_count) < 0 ||
+        (rest.n > 0 && rest.p[0] != '/' &&
+         span_copy_str(take_word(&rest), ret->data_id, sizeof(ret->data_id)) < 0) ||
         span_copy_str(rest, ret->data_dir, sizeof(ret->data_dir)) < 0) {
         return -EBADMSG;
     }
@@ -75,8 +85,8 @@ static void write_mark(int fd, const struct name_claim *claim)
     int n;
 
     real_path(claim->data_dir, path);
-    n = snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %s", claim->uid_first,
-                 claim->uid_count, path);
+    n = snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 " %s%s%s", claim->uid_first,
+                 claim->uid_count, own_id(claim), own_id(claim)[0] != '\0' ? " " : "", path);
     if (fsetxattr(fd, MARK_NAME, text, (size_t)n, 0) < 0) {
         log_warning("name_not_marked", "installation=%s error=%s", claim->installation,
                     strerror(errno));
@@ -112,13 +122,30 @@ static bool has_vm(const char *path)
 
 /* ---- the name ---- */
 
+static bool is_own(const struct name_claim *claim, const struct mark *mark)
+{
+    char own[PATH_MAX];
+
+    real_path(claim->data_dir, own);
+    return strcmp(mark->data_dir, own) == 0 &&
+           (mark->data_id[0] == '\0' || strcmp(mark->data_id, own_id(claim)) == 0);
+}
+
 static int refuse_name(const struct name_claim *claim, const struct mark *mark, struct error *err)
 {
+    char own[PATH_MAX];
+    char which[80] = "";
+
+    real_path(claim->data_dir, own);
+    if (strcmp(mark->data_dir, own) == 0 && !is_own(claim, mark)) {
+        (void)snprintf(which, sizeof(which), " of another container, with the id %s",
+                       mark->data_id);
+    }
     return error_set(err, EADDRINUSE,
-                     "the name %s is taken by the installation in %.100s: set another "
+                     "the name %s is taken by the installation in %.100s%s: set another "
                      "`installation` in these settings, or stop that one with its own (`space "
                      "down`)",
-                     claim->installation, mark->data_dir);
+                     claim->installation, mark->data_dir, which);
 }
 
 static int lock(int fd)
@@ -155,7 +182,6 @@ int name_claim_take(const struct cgroup *cg,
     const char *path = cg->parents[0];
     _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct mark mark = {.data_dir = "another directory"};
-    char own[PATH_MAX];
     int r;
 
     if (fd < 0) {
@@ -169,12 +195,11 @@ int name_claim_take(const struct cgroup *cg,
     if (r == 0 && !is_there(fd, path)) {
         return error_set(err, ESTALE, "cgroup %.100s was removed again and again", path);
     }
-    real_path(claim->data_dir, own);
     if (r < 0) {
         (void)read_mark(fd, &mark);
         return refuse_name(claim, &mark, err);
     }
-    if (read_mark(fd, &mark) == 0 && strcmp(mark.data_dir, own) != 0 && has_vm(path)) {
+    if (read_mark(fd, &mark) == 0 && !is_own(claim, &mark) && has_vm(path)) {
         return refuse_name(claim, &mark, err);
     }
     *ret_fd = TAKE_FD(fd);

@@ -3,9 +3,9 @@
  * Control groups, namespaces and uids of VMMs go by the installation's name and range, and what
  * bears them and belongs to no sandbox is killed at a start. So a name has one owner, which no
  * setting can move: the lock of its control group while a daemon runs, and a mark on that group
- * (an extended attribute: data directory and uids) while VMs live, with a daemon or without. Both
- * are where the VMs are, also for containers that share no /run. What is left behind by a killed
- * installation without VMs holds nothing. */
+ * (an extended attribute: data directory, by id and path, and uids) while VMs live, with a daemon
+ * or without. Both are where the VMs are, also for containers that share no /run. What is left
+ * behind by a killed installation without VMs holds nothing. */
 #pragma once
 
 #include <stdint.h>
@@ -18,6 +18,7 @@ struct name_claim {
     const char *data_dir;
     uint64_t uid_first;
     uint64_t uid_count;
+    const char *data_id; /* data_id.h; NULL or "": none yet */
 };
 
 /* Takes the name: locks the control group, waiting up to 5 s for a daemon that is ending. The lock

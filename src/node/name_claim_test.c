@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
+#include "node/data_id.h"
 
 struct host {
     char root[64];
@@ -143,6 +144,61 @@ static void test_vms_hold_a_name_without_a_daemon(void **state)
     (void)close(fd);
 }
 
+/* Two containers that share control groups: the path says nothing. */
+static void test_the_same_path_elsewhere_is_another(void **state)
+{
+    const struct host *h = *state;
+    char id[ID_SIZE];
+    char elsewhere[ID_SIZE];
+    const struct name_claim old = {"spt", h->first, 1000, 100, NULL};
+    const struct name_claim one = {"spt", h->first, 1000, 100, id};
+    const struct name_claim other = {"spt", h->first, 1000, 100, elsewhere};
+    struct error err = {0};
+    struct cgroup cg;
+    int fd = -1;
+
+    if (!can_mark(h)) {
+        skip();
+    }
+    assert_int_equal(data_id_ensure(h->first, id, &err), 0);
+    assert_int_equal(data_id_ensure(h->third, elsewhere, &err), 0);
+    open_group(h, "spt", &cg);
+    put_vm(&cg, "123\n");
+    assert_int_equal(name_claim_mark(&cg, &old, &err), 0); /* an update: VMs outlive it */
+    assert_int_equal(name_claim_take(&cg, &one, &fd, &err), 0);
+    assert_int_equal(name_claim_mark(&cg, &one, &err), 0);
+    (void)close(TAKE_FD(fd));
+    assert_int_equal(name_claim_take(&cg, &other, &fd, &err), -EADDRINUSE);
+    assert_non_null(strstr(err.message, "of another container, with the id"));
+    assert_non_null(strstr(err.message, id));
+    assert_int_equal(name_claim_take(&cg, &old, &fd, &err), -EADDRINUSE); /* none made yet */
+    assert_int_equal(name_claim_take(&cg, &one, &fd, &err), 0);
+    (void)close(fd);
+}
+
+static void test_an_id_is_made_once(void **state)
+{
+    const struct host *h = *state;
+    char path[128];
+    char id[ID_SIZE];
+    char again[ID_SIZE];
+    struct error err = {0};
+
+    data_id_read(h->first, id);
+    assert_string_equal(id, "");
+    assert_int_equal(data_id_ensure(h->first, id, &err), 0);
+    assert_true(id_is_valid(id, DATA_ID_KIND));
+    assert_int_equal(data_id_ensure(h->second, again, &err), 0);
+    assert_string_equal(again, id);
+    (void)snprintf(path, sizeof(path), "%s/id", h->first);
+    assert_int_equal(file_write_atomic(AT_FDCWD, path, span_of_str("half"), 0644, false), 0);
+    assert_int_equal(data_id_ensure(h->first, again, &err), 0);
+    assert_true(id_is_valid(again, DATA_ID_KIND));
+    assert_string_not_equal(again, id);
+    (void)snprintf(path, sizeof(path), "%s/missing", h->root);
+    assert_true(data_id_ensure(path, again, &err) < 0);
+}
+
 static void test_uids_do_not_meet(void **state)
 {
     const struct host *h = *state;
@@ -207,6 +263,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_lock_is_a_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_removed_group_is_made_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_vms_hold_a_name_without_a_daemon, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_same_path_elsewhere_is_another, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_id_is_made_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_uids_do_not_meet, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_mark_of_somebody_else_is_none, set_up, tear_down),
     };

@@ -12,7 +12,9 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "node/admission.h"
+#include "node/data_id.h"
 #include "node/name_claim.h"
 #include "node/netns.h"
 #include "node/node_private.h"
@@ -121,18 +123,28 @@ static int take_lock(struct node *node, struct error *err)
 static int take_name(struct node *node, bool mark, struct error *err)
 {
     const struct settings *s = &node->settings;
+    char id[ID_SIZE];
     const struct name_claim claim = {s->installation, s->data_dir, s->node_vmm_uid_first,
-                                     s->node_vmm_uid_count};
+                                     s->node_vmm_uid_count, id};
     struct node_parts *p = node->parts;
+    struct error why = {0};
     int r = -ESTALE;
 
+    data_id_read(s->data_dir, id);
     for (int i = 0; r == -ESTALE && i < NAME_TRIES; i++) {
         r = cgroup_open(CGROUP_ROOT, s->installation, &p->cgroup, err);
         if (r == 0) {
             r = name_claim_take(&p->cgroup, &claim, &p->name_fd, err);
         }
     }
-    return r == 0 && mark ? name_claim_mark(&p->cgroup, &claim, err) : r;
+    if (r < 0 || !mark) {
+        return r;
+    }
+    if (data_id_ensure(s->data_dir, id, &why) < 0) {
+        log_warning("no_data_id", "error=%s",
+                    LOG_STR(why.message)); /* a full disk: the path does */
+    }
+    return name_claim_mark(&p->cgroup, &claim, err);
 }
 
 static int read_boot_id(struct node_parts *p, struct error *err)

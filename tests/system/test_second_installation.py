@@ -346,6 +346,28 @@ class TestNamesOnTheHost:
         assert second.vmm_of(sandbox) == vmm
         api2.delete(sandbox)
 
+    def test_the_same_path_in_another_container_is_another(self, second, api2):
+        """Whose data directory has an id of its own, while the sandboxes of the first run without its daemons."""
+        sandbox = api2.create()["id"]
+        vmm = second.vmm_of(sandbox)
+        record = second.data / "id"
+        own = record.read_text(encoding="ascii")
+        second.cli("down", "--keep-sandboxes")
+        api2.close()
+        record.unlink()
+        try:
+            said = refused_up(second)
+            assert f"in {second.data} of another container, with the id {own.strip()}: set another `installation`" in said, said
+            down = second.cli("down", check=False)
+            assert down.returncode != 0 and "of another container" in down.stderr, down
+            assert second.vmm_of(sandbox) == vmm and not record.exists()
+        finally:
+            record.write_text(own, encoding="ascii")
+        second.up()
+        assert second.vmm_of(sandbox) == vmm and api2.check_output(sandbox, ["echo", "untouched"]) == "untouched\n"
+        assert record.read_text(encoding="ascii") == own
+        api2.delete(sandbox)
+
     def test_uids_of_another_installation_are_refused(self, second, third):
         third.write_config(node__vmm_uid_first=second.uid_first + 4000)
         said = refused_up(third)

@@ -1,0 +1,58 @@
+#include "node/data_id.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/settings.h"
+
+#define CONTENT_MAX 64U
+#define PATH_SIZE   (SETTINGS_PATH_SIZE + 8)
+
+static void id_path(const char *data_dir, char out[PATH_SIZE])
+{
+    (void)snprintf(out, PATH_SIZE, "%s/id", data_dir);
+}
+
+void data_id_read(const char *data_dir, char out[ID_SIZE])
+{
+    _cleanup_buf_ struct buf text = buf_make(CONTENT_MAX);
+    char path[PATH_SIZE];
+    struct span line;
+
+    id_path(data_dir, path);
+    out[0] = '\0';
+    if (file_read(AT_FDCWD, path, CONTENT_MAX, &text) < 0) {
+        return;
+    }
+    line = span_head(buf_span(&text), span_find(buf_span(&text), 0, '\n'));
+    if (span_copy_str(line, out, ID_SIZE) < 0 || !id_is_valid(out, DATA_ID_KIND)) {
+        out[0] = '\0';
+    }
+}
+
+int data_id_ensure(const char *data_dir, char out[ID_SIZE], struct error *err)
+{
+    char fresh[ID_SIZE];
+    char path[PATH_SIZE];
+    char line[ID_SIZE + 1];
+    int r;
+
+    data_id_read(data_dir, out);
+    if (out[0] != '\0') {
+        return 0;
+    }
+    id_path(data_dir, path);
+    r = id_make(DATA_ID_KIND, fresh);
+    if (r == 0) {
+        (void)snprintf(line, sizeof(line), "%s\n", fresh);
+        r = file_write_atomic(AT_FDCWD, path, span_of_str(line), 0644, true);
+    }
+    if (r < 0) {
+        return error_set(err, -r, "cannot write %.200s: %s", path, strerror(-r));
+    }
+    memcpy(out, fresh, ID_SIZE);
+    return 0;
+}
