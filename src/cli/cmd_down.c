@@ -108,7 +108,7 @@ int cmd_down(struct cli *cli, const struct args *args)
     struct error err = {0};
 
     if (cli_need_root("down", &err) < 0 || cli_need_settings(cli, &err) < 0 ||
-        stop_daemons(cli, &err) < 0 ||
+        installation_check_owner(cli, &err) < 0 || stop_daemons(cli, &err) < 0 ||
         (!args_has(args, "keep-sandboxes") && stop_sandboxes(cli, &err) < 0)) {
         return cli_fail(cli, &err);
     }

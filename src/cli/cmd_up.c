@@ -330,6 +330,7 @@ int cmd_up(struct cli *cli, const struct args *args)
         return cli_fail_usage(cli, &err);
     }
     if (cli_need_root("up", &err) < 0 || cli_need_settings(cli, &err) < 0 ||
+        installation_check_owner(cli, &err) < 0 ||
         bring_up(cli, (int64_t)(seconds * 1000), &err) < 0) {
         return cli_fail(cli, &err);
     }

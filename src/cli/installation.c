@@ -1,6 +1,8 @@
 #include "cli/installation.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <sys/stat.h>
@@ -85,6 +87,39 @@ int installation_find_daemon(const struct cli *cli, enum daemon_id id, struct pr
         return -ESRCH;
     }
     *ret = ref;
+    return 0;
+}
+
+static bool is_same_directory(const char *a, const char *b)
+{
+    char real_a[PATH_MAX];
+    char real_b[PATH_MAX];
+
+    return strcmp(a, b) == 0 || (realpath(a, real_a) != NULL && realpath(b, real_b) != NULL &&
+                                 strcmp(real_a, real_b) == 0);
+}
+
+int installation_check_owner(const struct cli *cli, struct error *err)
+{
+    const struct settings *s = &cli->settings;
+
+    for (int id = 0; id < DAEMON_COUNT && !installation_uses_systemd(cli); id++) {
+        char path[INSTALLATION_PATH_SIZE];
+        char owner[SETTINGS_PATH_SIZE];
+        struct proc_ref ref;
+
+        daemon_record_path(s, (enum daemon_id)id, path);
+        if (installation_find_daemon(cli, (enum daemon_id)id, &ref) == 0 &&
+            proc_record_owner(path, owner, sizeof(owner)) == 0 &&
+            !is_same_directory(owner, s->data_dir)) {
+            return error_set(err, EADDRINUSE,
+                             "%s (pid %d) runs in %.120s for the data_dir %.120s, not for %.120s: "
+                             "set another run_dir in these settings, or stop that one with its own "
+                             "(`space down`)",
+                             daemon_name((enum daemon_id)id), (int)ref.pid, s->run_dir, owner,
+                             s->data_dir);
+        }
+    }
     return 0;
 }
 

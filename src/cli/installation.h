@@ -36,6 +36,9 @@ bool installation_uses_systemd(const struct cli *cli);
 void installation_program(const struct cli *cli,
                           const char *name,
                           char out[INSTALLATION_PATH_SIZE]);
+/* -EADDRINUSE, with a remedy, when what runs in this run_dir was started for another data_dir: to
+ * be asked before anything is started or stopped. */
+int installation_check_owner(const struct cli *cli, struct error *err) _must_check_;
 /* The running daemon, or -ESRCH. */
 int installation_find_daemon(const struct cli *cli, enum daemon_id id, struct proc_ref *ret)
     _must_check_;

@@ -71,6 +71,7 @@ static void test_process_records(void **state)
 {
     char dir[] = "/tmp/proc-test-XXXXXX";
     char path[64];
+    char owner[64];
     struct proc_ref self;
     struct proc_ref read_back;
     int64_t started_ms;
@@ -81,10 +82,18 @@ static void test_process_records(void **state)
     assert_int_equal(proc_find(getpid(), &self), 0);
     assert_true(proc_is_alive(&self));
     assert_int_equal(proc_started_at(&self, &started_ms), 0);
-    assert_int_equal(proc_record_write(path, &self), 0);
+    assert_int_equal(proc_record_write(path, &self, "/a path"), 0);
+    assert_int_equal(proc_record_owner(path, owner, sizeof(owner)), 0);
+    assert_string_equal(owner, "/a path");
     assert_int_equal(proc_record_read(path, &read_back), 0);
     assert_int_equal(read_back.pid, self.pid);
     assert_int_equal(read_back.start_time, self.start_time);
+    (void)snprintf(owner, sizeof(owner), "%d 7\n", (int)self.pid); /* of an earlier version */
+    assert_int_equal(file_write_atomic(AT_FDCWD, path, span_of_str(owner), 0600, false), 0);
+    assert_int_equal(proc_record_read(path, &read_back), 0);
+    assert_int_equal(read_back.start_time, 7);
+    assert_true(proc_record_owner(path, owner, sizeof(owner)) < 0);
+    read_back = self;
     read_back.start_time++; /* another process that got the same pid */
     assert_false(proc_is_alive(&read_back));
     assert_true(proc_signal(&read_back, 0) < 0);

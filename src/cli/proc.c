@@ -16,6 +16,7 @@
 #include "base/fd.h"
 
 #define STAT_LIMIT         4096U
+#define RECORD_LIMIT       8192U
 #define STAT_FIELD_START   22U
 #define STAT_FIELDS_BEFORE 2U /* pid and command name, which ends with the last ')' */
 
@@ -68,32 +69,53 @@ int proc_find(pid_t pid, struct proc_ref *ret)
     return 0;
 }
 
-int proc_record_write(const char *path, const struct proc_ref *ref)
+int proc_record_write(const char *path, const struct proc_ref *ref, const char *owner)
 {
-    _cleanup_buf_ struct buf text = buf_make(STAT_LIMIT);
+    _cleanup_buf_ struct buf text = buf_make(RECORD_LIMIT);
 
-    buf_printf(&text, "%d %" PRIu64 "\n", (int)ref->pid, ref->start_time);
+    buf_printf(&text, "%d %" PRIu64 " %s\n", (int)ref->pid, ref->start_time, owner);
     return buf_error(&text) != 0 ? -ENOMEM
                                  : file_write_atomic(AT_FDCWD, path, buf_span(&text), 0644, false);
 }
 
-int proc_record_read(const char *path, struct proc_ref *ret)
+static int read_record(const char *path, struct buf *text, struct proc_ref *ret, struct span *owner)
 {
-    _cleanup_buf_ struct buf text = buf_make(STAT_LIMIT);
     struct span rest;
     uint64_t pid;
     uint64_t start_time;
 
-    if (file_read(AT_FDCWD, path, STAT_LIMIT, &text) < 0) {
+    if (file_read(AT_FDCWD, path, RECORD_LIMIT, text) < 0) {
         return -ENOENT;
     }
-    rest = buf_span(&text);
+    rest = buf_span(text);
     if (span_parse_u64(next_word(&rest), INT32_MAX, &pid) < 0 ||
         span_parse_u64(next_word(&rest), UINT64_MAX, &start_time) < 0 || pid == 0) {
         return -ENOENT;
     }
+    rest = span_skip(rest, rest.n > 0 ? 1 : 0);
     *ret = (struct proc_ref){(pid_t)pid, start_time};
+    *owner = span_head(rest, span_find(rest, 0, '\n'));
     return 0;
+}
+
+int proc_record_read(const char *path, struct proc_ref *ret)
+{
+    _cleanup_buf_ struct buf text = buf_make(RECORD_LIMIT);
+    struct span owner;
+
+    return read_record(path, &text, ret, &owner);
+}
+
+int proc_record_owner(const char *path, char *out, size_t out_size)
+{
+    _cleanup_buf_ struct buf text = buf_make(RECORD_LIMIT);
+    struct proc_ref ref;
+    struct span owner;
+
+    if (read_record(path, &text, &ref, &owner) < 0 || owner.n == 0) {
+        return -ENOENT;
+    }
+    return span_copy_str(owner, out, out_size) < 0 ? -ENOENT : 0;
 }
 
 bool proc_is_alive(const struct proc_ref *ref)

@@ -15,9 +15,11 @@ struct proc_ref {
 
 /* The running process `pid`. -ESRCH when there is none or it is a zombie. */
 int proc_find(pid_t pid, struct proc_ref *ret) _must_check_;
-/* Writes and reads a record file ("PID START\n"). A missing or malformed one is -ENOENT. */
-int proc_record_write(const char *path, const struct proc_ref *ref) _must_check_;
+/* Writes and reads a record file ("PID START OWNER\n"; OWNER: for whom it runs, a path). A missing
+ * or malformed one is -ENOENT, and so is one without an owner to proc_record_owner. */
+int proc_record_write(const char *path, const struct proc_ref *ref, const char *owner) _must_check_;
 int proc_record_read(const char *path, struct proc_ref *ret) _must_check_;
+int proc_record_owner(const char *path, char *out, size_t out_size) _must_check_;
 /* Whether exactly this process still runs. */
 bool proc_is_alive(const struct proc_ref *ref);
 /* A pidfd of exactly this process, or -ESRCH. */

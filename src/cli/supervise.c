@@ -321,7 +321,7 @@ static int write_own_record(const struct settings *settings, struct error *err)
 
     daemon_record_path(settings, DAEMON_SUPERVISOR, path);
     if (r == 0) {
-        r = proc_record_write(path, &self);
+        r = proc_record_write(path, &self, settings->data_dir);
     }
     return r < 0 ? error_set(err, -r, "cannot write %.180s: %s", path, strerror(-r)) : 0;
 }

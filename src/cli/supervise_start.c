@@ -90,7 +90,7 @@ static void write_record(const struct supervise_start_options *o, int pipe_fd)
 
     daemon_record_path(o->settings, o->id, path);
     if (r == 0) {
-        r = proc_record_write(path, &self);
+        r = proc_record_write(path, &self, o->settings->data_dir);
     }
     if (r < 0) {
         die(pipe_fd, "cannot write the pid file", -r);

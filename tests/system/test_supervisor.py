@@ -300,6 +300,23 @@ def test_a_new_program_or_new_settings_restart_what_they_concern(site, fake_daem
     assert all(last[name] != newer[name] for name in last)
 
 
+def test_copied_settings_with_another_data_dir_harm_nobody(site):
+    site.space("up")
+    before = site.all()
+    (site.top / "other").mkdir()
+    site.write_config(data_dir=site.top / "other")
+    for command in ("up", "down"):
+        done = site.space(command, check=False)
+        assert done.returncode != 0 and site.all() == before, done
+        assert (f"runs in {site.run_dir} for the data_dir {site.top}/data, not for {site.top}/other: set another run_dir"
+                in done.stderr), done
+    assert not list((site.top / "other").iterdir())
+    (site.top / "link").symlink_to(site.top / "data")
+    site.write_config(data_dir=site.top / "link")
+    site.space("down")
+    assert not any(site.all().values())
+
+
 def test_a_daemon_that_dies_at_once_fails_up_with_its_reason(site):
     site.run_dir.mkdir()
     (site.run_dir / "api-dies").touch()
