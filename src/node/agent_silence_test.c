@@ -354,6 +354,59 @@ static void test_a_command_that_was_given_up_is_killed(void **state)
     bench_free(b);
 }
 
+/* The node was killed behind that: what the guest reports then is all that is known of it. */
+static void test_a_command_that_nobody_knows_is_killed(void **state)
+{
+    struct bench *b = bench_new("space-init-host", "--agent");
+    int64_t until = clock_monotonic_ms() + LIMIT_MS;
+    uint32_t number;
+
+    (void)state;
+    b->agent->start_wait_ms = LIMIT_MS;
+    bench_queue_all(b, "while :; do sleep 0.05; done", false);
+    agent_ping(b->agent, LIMIT_MS, bench_on_result, b);
+    bench_run(b);
+    assert_true(b->started);
+    number = b->channel->number;
+    agent_channel_abandon(TAKE(b->channel)); /* without a word to the guest */
+    bench_reconnect(b);
+    b->begun = false;
+    agent_begin(b->agent, false, LIMIT_MS, bench_on_begun, b);
+    do {
+        agent_signal_left(b->agent, number, SIGCONT, bench_on_result, b);
+        bench_run(b);
+    } while (b->start_errnum == 0 && !b->failed && clock_monotonic_ms() < until);
+    assert_false(b->failed);
+    assert_true(b->begun);
+    assert_int_equal(b->start_errnum, ESRCH);
+    bench_free(b);
+}
+
+/* What an ended one left running is its user's: only its record is over. */
+static void test_what_an_unknown_command_left_stays(void **state)
+{
+    struct bench *b = bench_new("space-init-host", "--agent");
+    uint64_t pid;
+
+    (void)state;
+    b->agent->start_wait_ms = LIMIT_MS;
+    bench_queue_all(b, "sleep 60 </dev/null >/dev/null 2>&1 & printf $!", false);
+    bench_run(b);
+    assert_true(b->exited);
+    assert_int_equal(span_parse_u64(buf_span(&b->output), INT32_MAX, &pid), 0);
+    agent_channel_abandon(TAKE(b->channel));
+    bench_reconnect(b);
+    agent_begin(b->agent, false, LIMIT_MS, bench_on_begun, b);
+    for (int i = 0; i < 2; i++) { /* the second answer comes behind all that the first began */
+        agent_ping(b->agent, LIMIT_MS, bench_on_result, b);
+        bench_run(b);
+    }
+    assert_false(b->failed);
+    assert_int_equal(kill((pid_t)pid, 0), 0);
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+    bench_free(b);
+}
+
 /* Its VM is stopped all the same: no time runs out, of what was sent neither, until it is woken. */
 static void test_a_busy_guest_stands_still(void **state)
 {
@@ -430,6 +483,8 @@ int main(void)
         cmocka_unit_test(test_what_was_sent_before_fails_alone),
         cmocka_unit_test(test_a_silence_outlasts_what_was_sent_before),
         cmocka_unit_test(test_a_command_that_was_given_up_is_killed),
+        cmocka_unit_test(test_a_command_that_nobody_knows_is_killed),
+        cmocka_unit_test(test_what_an_unknown_command_left_stays),
         cmocka_unit_test(test_a_busy_guest_stands_still),
         cmocka_unit_test(test_agent_without_the_time),
         cmocka_unit_test(test_a_held_conversation_takes_nothing),

@@ -190,6 +190,11 @@ void agent_on_report(struct agent *agent, const struct agent_frame *frame)
         agent->adopted_closed = true; /* it may speak until it has read this */
         agent_forget_format(&agent->out, frame->channel);
         agent_schedule_flush(agent);
+        if (!m.exited) {
+            /* Its START was given up, by an earlier run of this program too: its caller has heard
+             * that it does not run. What an ended one left behind stays. */
+            agent_kill_given_up(agent, frame->channel);
+        }
         return;
     }
     if (channel->reported || channel->is_service || !report_fits(channel, &m)) {
