@@ -223,7 +223,7 @@ void channel_on_exit(struct channel *c, int status)
         c->exit.kind = AGENT_EXIT_CODE;
         c->exit.status = (uint8_t)WEXITSTATUS(status);
     }
-    if (c->timed_out) {
+    if (c->timeout_killed && c->exit.kind == AGENT_EXIT_SIGNAL && c->exit.status == SIGKILL) {
         c->exit.flags |= AGENT_EXITED_TIMED_OUT;
     }
     c->timeout_at_ms = 0;
@@ -266,14 +266,33 @@ void channel_forget(struct channel *c)
     channel_look_later(c);
 }
 
+/* Whether the main process has ended, and is only not reaped yet. */
+static bool channel_is_over(const struct channel *c)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == c->pid;
+}
+
+/* One that ended by itself just before is not called timed out, and what it left behind lives on:
+ * it was in time. */
+static void channel_time_out(struct channel *c)
+{
+    c->timeout_at_ms = 0;
+    if (channel_is_over(c)) {
+        return;
+    }
+    c->timeout_killed = true;
+    if (channel_signal(c, SIGKILL, AGENT_SCOPE_TREE) < 0) {
+        (void)kill(c->pid, SIGKILL);
+    }
+}
+
 void channel_on_time(struct channel *c, int64_t now_ms)
 {
     if (c->timeout_at_ms != 0 && now_ms >= c->timeout_at_ms) {
-        c->timeout_at_ms = 0;
-        c->timed_out = true;
-        if (channel_signal(c, SIGKILL, AGENT_SCOPE_TREE) < 0) {
-            (void)kill(c->pid, SIGKILL);
-        }
+        channel_time_out(c);
     }
     if (c->quiet_at_ms != 0 && (now_ms >= c->quiet_at_ms || now_ms >= c->drained_at_ms)) {
         /* What is owed keeps it open without a clock: a slow host loses nothing. */

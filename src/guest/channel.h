@@ -42,10 +42,10 @@ struct channel {
     bool ended; /* `exit` is complete */
     bool end_sent;
     bool forgotten;
-    bool timed_out;
-    bool out_of_memory; /* the kernel ended something of it (killed.h) */
-    bool in_use;        /* forgotten, but its group was not empty at the last look */
-    bool flowing;       /* the host asked for its output in this conversation */
+    bool timeout_killed; /* when its time was up, which it may have escaped by an end of its own */
+    bool out_of_memory;  /* the kernel ended something of it (killed.h) */
+    bool in_use;         /* forgotten, but its group was not empty at the last look */
+    bool flowing;        /* the host asked for its output in this conversation */
     int64_t started_ns;
     int64_t timeout_at_ms; /* 0: none; likewise below */
     int64_t quiet_at_ms;
