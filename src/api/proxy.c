@@ -124,7 +124,10 @@ static void start_answer(struct proxy *p, struct http_call *call, int status, bo
     if (is_packed && p->pack_type != NULL) {
         type = p->pack_type;
     }
-    request_headers_make(rq, type == NULL ? "application/json" : type, &headers);
+    if (type == NULL && status != 204) {
+        type = "application/json";
+    }
+    request_headers_make(rq, type, &headers);
     add_all(&headers, call, is_packed);
     if (is_packed) {
         add_weak_tag(&headers, call, tag);

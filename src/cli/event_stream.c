@@ -66,16 +66,20 @@ static int open_stream(struct event_stream *s, struct error *err)
     return 0;
 }
 
+#define STATUS_OVER 204 /* nothing comes behind the last id */
+
 static bool is_worth_a_retry(const struct event_stream *s)
 {
     int status = s->transfer.status;
 
-    return status < 300 || status == 429 || status == 502 || status == 503 || status == 504;
+    return (status < 300 && status != STATUS_OVER) || status == 429 || status == 502 ||
+           status == 503 || status == 504;
 }
 
 static int plan_retry(struct event_stream *s, int64_t now_ms, struct error *err)
 {
     bool again = is_worth_a_retry(s);
+    bool is_over = s->transfer.status == STATUS_OVER;
     int64_t patience_ms = s->had_events ? EVENT_STREAM_LOST_MS : EVENT_STREAM_FIRST_MS;
     int r = rest_result(s->rest, &s->transfer, err);
 
@@ -86,7 +90,9 @@ static int plan_retry(struct event_stream *s, int64_t now_ms, struct error *err)
         s->pause_ms = FIRST_PAUSE_MS;
     }
     if (!again) {
-        return r;
+        return r == 0 && is_over
+                   ? error_set(err, EPROTO, "the stream is over, its end was not said")
+                   : r;
     }
     if (now_ms - s->lost_since_ms > patience_ms) {
         return r < 0 ? r : error_set(err, ENOTCONN, "%.120s ends every stream", rest_url(s->rest));

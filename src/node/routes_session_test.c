@@ -91,6 +91,28 @@ static void test_events(void **state)
     assert_string_equal(answer_text(&bad, "error.details.field"), "after");
 }
 
+/* Behind the last event is nothing, ever; before it was sent, its id is nobody's. */
+static void test_events_behind_the_last(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_answer_ struct answer early = {0};
+    _cleanup_answer_ struct answer all = {0};
+    _cleanup_answer_ struct answer over = {0};
+    struct started p;
+
+    fixture_start(f, "\"shell\": \"read x\", \"stdin\": \"open\"", &p);
+    read_events(f, &p, "?after=0-0-2", &early);
+    assert_int_equal(early.status, 400);
+    assert_string_equal(answer_text(&early, "error.details.field"), "after");
+    fixture_ask(f, &p, "POST", "/kill", "{}", &all);
+    answer_done(&all);
+    read_events(f, &p, "", &all);
+    assert_non_null(strstr(buf_str(&all.body), "id: 0-0-2\nevent: process_exited\n"));
+    read_events(f, &p, "?after=0-0-2", &over);
+    assert_int_equal(over.status, 204);
+    assert_int_equal(over.body.n, 0);
+}
+
 /* A reader that never reads holds up nobody and costs no memory to speak of. */
 static void test_slow_reader(void **state)
 {
@@ -501,6 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_output),
         CASE(test_events),
+        CASE(test_events_behind_the_last),
         CASE(test_slow_reader),
         CASE(test_block_when_full),
         CASE(test_block_when_full_by_output),

@@ -296,7 +296,8 @@ static int read_position(struct call *call, struct session_reader *reader, struc
         (void)snprintf(after, sizeof(after), "%s", last_id);
     }
     if (after[0] != '\0') {
-        if (parse_id(after, reader) < 0 || !is_on_path(reader)) {
+        if (parse_id(after, reader) < 0 || !is_on_path(reader) ||
+            (reader->phase == SESSION_PHASE_DONE && !process_is_ended(reader->process))) {
             return error_set_code(err, ERROR_INVALID_REQUEST, "after",
                                   "after is no event of this session");
         }
@@ -324,6 +325,19 @@ static struct events_reader *reader_new(struct call *call, struct process *p)
         return NULL;
     }
     return reader;
+}
+
+/* The reader has it all. An EventSource, which comes again whenever a stream ends, takes this
+ * answer, and no other good one, for the end. */
+static void answer_over(struct call *call)
+{
+    const struct http_header headers[] = {
+        {"Cache-Control", "no-store"},
+        {"X-Request-Id", call->request_id},
+    };
+
+    call->answered = true;
+    http_exchange_respond(call->exchange, 204, headers, 2, span_make(NULL, 0));
 }
 
 void handle_session_events(struct call *call, json_t *body)
@@ -354,8 +368,17 @@ void handle_session_events(struct call *call, json_t *body)
     call->state = reader;
     call->on_close = on_close;
     if (read_position(call, &reader->session, &err) < 0 ||
-        call_query_flag(call, "read_only", &read_only, &err) < 0 ||
-        session_reader_attach(&reader->session, &err) < 0) {
+        call_query_flag(call, "read_only", &read_only, &err) < 0) {
+        loop_timer_free(TAKE(call->timer));
+        call_fail(call, &err);
+        return;
+    }
+    if (reader->session.phase == SESSION_PHASE_DONE) {
+        loop_timer_free(TAKE(call->timer));
+        answer_over(call);
+        return;
+    }
+    if (session_reader_attach(&reader->session, &err) < 0) {
         loop_timer_free(TAKE(call->timer));
         call_fail(call, &err);
         return;

@@ -273,7 +273,7 @@ class FakeApi:
 
     def __init__(self):
         self.key = "space_" + "".join(random.choices(ALPHABET, k=32))
-        self.faults = {"cut_events": 0, "refuse": 0, "lose_answers": 0, "short_stdin": 0, "die_after_create": 0, "cut_download": 0, "cut_attach": 0, "cut_input": 0}
+        self.faults = {"cut_events": 0, "over": 0, "refuse": 0, "lose_answers": 0, "short_stdin": 0, "die_after_create": 0, "cut_download": 0, "cut_attach": 0, "cut_input": 0}
         self.typed, self.messages = b"", []  # of attachments
         self.root = None  # where the files of sandboxes are
         self.changes, self.samples = [], []  # of watches, of metrics
@@ -693,6 +693,10 @@ class FakeApi:
         if process is None:
             return self.refusal(404, "not_found", "no such session", resource="session")
         at = int(request.headers.get("Last-Event-ID") or 0)
+        if at > 0 and self.fault("over"):
+            request.send_response(204)
+            request.end_headers()
+            return None
         cut = self.fault("cut_events")
         request.send_response(200)
         request.send_header("Content-Type", "text/event-stream")

@@ -102,6 +102,15 @@ def test_a_stream_refused_for_a_while_is_asked_again(space, box, api):
     assert child.stdout.read().endswith("3000\ndone\n")
 
 
+def test_a_stream_that_is_over_is_not_asked_for_again(space, box, api):
+    """The end was in what was cut, and behind the last id is nothing."""
+    process = space("exec", "-d", box, "--", "sh", "-c", "seq 1 3000").stdout.strip()
+    api.faults["cut_events"] = api.faults["over"] = 1
+    done = space("logs", "--follow", process)
+    assert done.returncode == 1 and "its end was not said" in done.stderr
+    assert sum(p.endswith("/events") for _, p, _, _ in api.requests) == 2
+
+
 def test_a_session_that_is_gone_ends_it(space, box, api):
     process = space("exec", "-d", box, "--", "true").stdout.strip()
     session = api.processes[process].session
