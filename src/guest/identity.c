@@ -407,25 +407,49 @@ void identity_tell(struct identity *i)
     }
 }
 
+/* The message that gives this guest another machine-id, in bytes as they come from a host. */
+static int rehearsal_message(const struct identity *i, struct buf *ret)
+{
+    uint8_t entropy[AGENT_ENTROPY_BYTES];
+    struct agent_identity m = {.id = 1, .hostname = span_of_str(REHEARSAL_HOSTNAME)};
+    struct timespec now = {0};
+
+    if (getrandom(entropy, sizeof(entropy), 0) != (ssize_t)sizeof(entropy) ||
+        clock_gettime(CLOCK_REALTIME, &now) < 0) {
+        return -EIO;
+    }
+    m.entropy = span_make(entropy, sizeof(entropy));
+    m.realtime_ns = (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+    memset(m.machine_id, 0xff, sizeof(m.machine_id));
+    memcpy(m.boot_id, i->boot_id, sizeof(m.boot_id));
+    agent_identity_format(ret, &m);
+    return buf_error(ret);
+}
+
 void identity_rehearse(struct identity *i)
 {
     static const uint8_t zeros[AGENT_ID_BYTES];
-    uint8_t entropy[AGENT_ENTROPY_BYTES];
-    struct timespec now;
+    _cleanup_buf_ struct buf bytes = buf_make(AGENT_FRAME_MAX);
+    struct agent_frame frame = {.type = AGENT_IDENTITY};
+    struct agent_identity_ok done;
+    struct agent_identity m;
+    bool removed = i->keys_removed;
 
     if (!i->is_guest || i->ever_confirmed) {
         return;
     }
-    if (getrandom(entropy, sizeof(entropy), GRND_NONBLOCK) == (ssize_t)sizeof(entropy)) {
-        (void)apply_entropy(i, span_make(entropy, sizeof(entropy)));
+    if (rehearsal_message(i, &bytes) == 0) {
+        frame.payload = span_skip(buf_span(&bytes), AGENT_HEAD_BYTES);
+        frame.payload.n -= AGENT_TAIL_BYTES;
+        if (agent_identity_parse(&frame, &m) == 0) {
+            identity_apply(i, &m, &done);
+        }
     }
-    if (clock_gettime(CLOCK_REALTIME, &now) == 0) {
-        (void)identity_set_clock((uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec);
-    }
-    (void)apply_hostname(span_of_str(REHEARSAL_HOSTNAME));
     (void)apply_machine_id(i, zeros);
-    (void)apply_boot_id(i, i->boot_id);
     (void)is_anybody_to_tell(i);
+    i->keys_removed = removed;
+    i->confirmed = false;
+    i->ever_confirmed = false;
 }
 
 void identity_suspend(struct identity *i)

@@ -6,7 +6,10 @@
 #include <sys/klog.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+
+#include <linux/membarrier.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -15,6 +18,8 @@
 #define TERM_WAIT_MS   1000
 #define KILL_WAIT_MS   3000
 #define POLL_MS        2
+#define SETTLE_ROUNDS  3
+#define SETTLE_MS      20
 #define KLOG_CLEAR     5
 #define FIRST_USER_PID "300\n"
 
@@ -85,6 +90,16 @@ static void remove_traces(void)
     }
 }
 
+/* What ended processes leave to the kernel's deferred work (stacks, groups, mounts), a grace period
+ * after another: it is done here, and not in the first moments of whoever comes. */
+static void settle(void)
+{
+    for (int i = 0; i < SETTLE_ROUNDS; i++) {
+        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+        (void)usleep(SETTLE_MS * 1000);
+    }
+}
+
 int agent_reset(struct agent *a)
 {
     if (a->identity.ever_confirmed) {
@@ -99,6 +114,7 @@ int agent_reset(struct agent *a)
     identity_rehearse(&a->identity);
     if (a->is_guest) {
         remove_traces();
+        settle();
     }
     a->process_ended = true;
     return 0;
