@@ -640,8 +640,7 @@ void lifecycle_purge(struct api *api, const char *sandbox_id)
 
 /* ---- after a start, and after a lost connection ---- */
 
-/* The record has had the reason since the begin; of those that wake only one that does so from
- * `error` has any. */
+/* The record has had the reason since the begin. */
 static void load_reason(struct job *job)
 {
     _cleanup_sandbox_ struct sandbox s = {0};
@@ -651,7 +650,6 @@ static void load_reason(struct job *job)
         (s.state == SANDBOX_PAUSING || s.state == SANDBOX_SUSPENDING ||
          s.state == SANDBOX_WAKING)) {
         job_keep_reason(job, s.reason_code, s.reason_message);
-        job->boots = s.state == SANDBOX_WAKING && s.reason_code[0] != '\0';
     }
 }
 
@@ -681,6 +679,7 @@ static int load_operation(void *arg, const struct operation *o)
         return -ENOMEM;
     }
     job->is_begun = o->state == OPERATION_RUNNING;
+    job->boots = o->boots;
     memcpy(job->checkpoint_id, o->checkpoint_id, sizeof(job->checkpoint_id));
     if (job->is_begun && is_change(job)) {
         load_reason(job);

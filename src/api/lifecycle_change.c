@@ -267,6 +267,9 @@ void job_start_change(struct job *job)
         }
         return;
     }
+    if (r > 0 && s.state == SANDBOX_ERROR) {
+        job_keep_reason(job, s.reason_code, s.reason_message);
+    }
     if (r < 0 || check_drain(job->api, job->kind, &err) < 0 ||
         job_write_begin(job, mark_begun, &err) < 0) {
         fail(job, NULL, &err);
@@ -281,6 +284,7 @@ static int insert(const struct job *job, const struct change *c, struct error *e
 {
     struct store *store = job->api->store;
     struct operation o = {.state = job->is_begun ? OPERATION_RUNNING : OPERATION_PENDING,
+                          .boots = job->boots,
                           .created_at = clock_real_ms()};
     int r = store_begin(store, err);
 

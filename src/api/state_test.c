@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "api/store_operation.h"
+#include "api/store_sandbox.h"
 #include "api/test_rig.h"
 #include "base/clock.h"
 
@@ -185,6 +187,44 @@ static void test_restart_in_the_middle(void **state)
     rig_start_api(rig);
     rig_wait_ready(rig);
     wait_state(rig, id, "paused", 8000);
+}
+
+/* It is the operation that says so, not what else the record has. */
+static void test_restart_in_a_boot(void **state)
+{
+    struct rig *rig = *state;
+    struct operation waiting = {
+        .kind = "wake", .state = OPERATION_PENDING, .boots = true, .created_at = clock_real_ms()};
+    _cleanup_answer_ struct answer woken = {0};
+    struct store *store = NULL;
+    struct error err = {0};
+    char path[160];
+    char ids[2][21];
+
+    rig_control(rig, "lose 1\n");
+    for (size_t i = 0; i < 2; i++) {
+        _cleanup_answer_ struct answer made = {0};
+
+        rig_ask(rig, "POST", "/v1/sandboxes", "{\"template\": \"base\"}", &made);
+        (void)snprintf(ids[i], sizeof(ids[i]), "%.20s", answer_text(&made, "sandbox.id"));
+        wait_state(rig, ids[i], "error", 8000);
+    }
+    rig_control(rig, "change_delay_ms 3000\n");
+    ask_verb(rig, ids[0], "wake?wait=0", &woken);
+    assert_string_equal(answer_text(&woken, "sandbox.state"), "waking");
+    (void)rig_stop_api(rig, 9);
+    rig_control(rig, "");
+    (void)snprintf(path, sizeof(path), "%s/store/space.db", rig->dir);
+    assert_int_equal(store_open(path, &store, &err), 0);
+    assert_int_equal(store_sandbox_set_state(store, ids[0], SANDBOX_WAKING, "", "", &err), 0);
+    memcpy(waiting.sandbox_id, ids[1], sizeof(waiting.sandbox_id));
+    assert_int_equal(id_make("op", waiting.id), 0);
+    assert_int_equal(store_operation_insert(store, &waiting, &err), 0);
+    store_close(store);
+    rig_start_api(rig);
+    rig_wait_ready(rig);
+    wait_state(rig, ids[0], "running", 8000);
+    wait_state(rig, ids[1], "running", 8000);
 }
 
 static void test_idle_rules(void **state)
@@ -471,6 +511,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_delete_overtakes),
         cmocka_unit_test(test_auto_wake),
         cmocka_unit_test(test_restart_in_the_middle),
+        cmocka_unit_test(test_restart_in_a_boot),
         cmocka_unit_test(test_idle_rules),
         cmocka_unit_test(test_timeout_pauses_once),
         cmocka_unit_test(test_node_that_settles),

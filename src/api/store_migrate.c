@@ -123,6 +123,11 @@ static const struct store_migration migrations_table[] = {
     {8, "ALTER TABLE operations ADD COLUMN template TEXT;"},
     {9, "ALTER TABLE sandboxes ADD COLUMN manifest TEXT;"
         "ALTER TABLE checkpoints ADD COLUMN manifest TEXT;"},
+    {10, "ALTER TABLE operations ADD COLUMN boots INTEGER NOT NULL DEFAULT 0;"
+         "UPDATE operations SET boots = 1"
+         "  WHERE finished_at = 0 AND kind = 'wake' AND state = 'running'"
+         "  AND sandbox_id IN (SELECT id FROM sandboxes"
+         "    WHERE state = 'waking' AND reason_code <> '');"},
 };
 
 const struct store_migration *store_migrations(size_t *ret_count)

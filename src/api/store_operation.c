@@ -5,7 +5,7 @@
 
 #define COLUMNS                                                                                    \
     "seq, id, kind, sandbox_id, key_id, state, created_at, finished_at, error, result,"            \
-    " checkpoint_id, template"
+    " checkpoint_id, template, boots"
 
 static const char *const state_names[] = {
     [OPERATION_PENDING] = "pending",
@@ -44,10 +44,11 @@ int store_operation_insert(struct store *store, const struct operation *o, struc
 {
     int r = store_exec(store, err,
                        "INSERT INTO operations (id, kind, sandbox_id, key_id, state, created_at,"
-                       " checkpoint_id, template) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                       "tttttitt", o->id, o->kind, o->sandbox_id, o->key_id, state_names[o->state],
+                       " checkpoint_id, template, boots)"
+                       " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                       "tttttitti", o->id, o->kind, o->sandbox_id, o->key_id, state_names[o->state],
                        o->created_at, o->checkpoint_id[0] == '\0' ? NULL : o->checkpoint_id,
-                       o->template_made[0] == '\0' ? NULL : o->template_made);
+                       o->template_made[0] == '\0' ? NULL : o->template_made, (int64_t)o->boots);
 
     return r < 0 ? r : 0;
 }
@@ -71,6 +72,7 @@ static int read_row(sqlite3_stmt *stmt, void *ret, struct error *err)
     o->result = store_column_dup(stmt, 9, &failed);
     store_column_copy(stmt, 10, o->checkpoint_id, sizeof(o->checkpoint_id));
     store_column_copy(stmt, 11, o->template_made, sizeof(o->template_made));
+    o->boots = sqlite3_column_int(stmt, 12) != 0;
     if (failed) {
         operation_done(o);
         return error_set(err, ENOMEM, "no memory");

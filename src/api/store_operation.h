@@ -26,6 +26,7 @@ struct operation {
     char template_made[OPERATION_TEMPLATE_SIZE]; /* NAME@VERSION; "": none */
     char key_id[ID_SIZE];
     enum operation_state state;
+    bool boots; /* a wake that was asked for in `error` */
     int64_t created_at;
     int64_t finished_at; /* 0: not yet */
     char *error;         /* JSON object, or NULL */

@@ -194,7 +194,7 @@ static void test_operations(void **state)
 {
     struct fixture *f = *state;
     struct error err = {0};
-    struct operation o = {.kind = "create", .created_at = 5};
+    struct operation o = {.kind = "create", .created_at = 5, .boots = true};
     _cleanup_operation_ struct operation got = {0};
     struct operation_filter filter = {.limit = 10, .states = 1U << OPERATION_FAILED};
     char id[ID_SIZE] = "";
@@ -215,6 +215,7 @@ static void test_operations(void **state)
     assert_int_equal(store_operation_get(f->store, o.id, &got, &err), 1);
     assert_int_equal(got.state, OPERATION_FAILED);
     assert_int_equal(got.finished_at, 9);
+    assert_true(got.boots);
     assert_int_equal(store_operation_prune(f->store, 10, &err), 1);
 }
 
@@ -360,7 +361,7 @@ static void test_migrations(void **state)
 static void make_first_store(const char *path, const char *sandbox_id, const char *key_id)
 {
     sqlite3 *db = NULL;
-    char sql[1024];
+    char sql[2048];
     size_t count;
 
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
@@ -374,8 +375,15 @@ static void make_first_store(const char *path, const char *sandbox_id, const cha
                    " VALUES ('%s', 'old', 'member', zeroblob(32), 1);"
                    "INSERT INTO sandboxes (id, key_id, name, template, state, vcpus, memory_mib,"
                    " disk_mib, node, created_at)"
-                   " VALUES ('%s', '%s', 'old', 'base', 'running', 1, 512, 4096, 'local', 1);",
-                   key_id, sandbox_id, key_id);
+                   " VALUES ('%s', '%s', 'old', 'base', 'running', 1, 512, 4096, 'local', 1);"
+                   "INSERT INTO sandboxes (id, key_id, template, state, reason_code, vcpus,"
+                   " memory_mib, disk_mib, node, created_at) VALUES"
+                   " ('sb1', '%s', 'base', 'waking', 'vmm_crashed', 1, 512, 4096, 'local', 1),"
+                   " ('sb2', '%s', 'base', 'waking', '', 1, 512, 4096, 'local', 1);"
+                   "INSERT INTO operations (id, kind, sandbox_id, key_id, state, created_at)"
+                   " VALUES ('op1', 'wake', 'sb1', 'k', 'running', 1),"
+                   " ('op2', 'wake', 'sb2', 'k', 'running', 1);",
+                   key_id, sandbox_id, key_id, key_id, key_id);
     assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
@@ -403,6 +411,8 @@ static void test_the_first_schema(void **state)
     assert_int_equal(store_sandbox_get(f->store, expected.id, &found, &err), 1);
     assert_string_equal(found.name, "old");
     assert_int_equal(found.memory_mib, 512);
+    assert_int_equal(count_rows(f->store, "SELECT count(*) FROM operations WHERE boots = 1"), 1);
+    assert_int_equal(count_rows(f->store, "SELECT boots FROM operations WHERE id = 'op1'"), 1);
     assert_int_equal(store_port_set_public(f->store, found.id, 80, true, &err), 0);
     assert_int_equal(store_sandbox_bury(f->store, found.id, 6000, &err), 0);
     assert_int_equal(count_rows(f->store, "SELECT count(*) FROM public_ports"), 0);
