@@ -534,6 +534,9 @@ static void on_booting(void *arg, struct vm *vm)
     struct base *base = arg;
     int64_t timeout = (int64_t)base->node->settings.node_boot_timeout_ms;
 
+    if (base->is_slow) { /* since before it had a control group */
+        vm_set_background(vm, true);
+    }
     vm_set_deadline(vm, timeout, "agent_timeout", "the guest did not come up in time");
     agent_begin(vm_agent(vm), false, timeout, on_hello, base);
 }
@@ -546,6 +549,7 @@ static void start_boot(struct base *base)
 
     spec.vcpus = base->key.vcpus;
     spec.memory_mib = base->key.memory_mib;
+    spec.background = base->is_slow;
     (void)snprintf(spec.ram_path, sizeof(spec.ram_path), "%s/ram", base->files.building);
     if (template_disk_path(base->node->parts->volume, &base->key.template_info, spec.disk_source,
                            sizeof(spec.disk_source)) < 0) {

@@ -25,6 +25,8 @@
 struct vm {
     struct vm_owner owner;
     void *owner_arg;
+    vm_fn ready;
+    void *ready_arg;
     bool ended;
     bool background;
 };
@@ -189,8 +191,8 @@ struct vm *vm_start(struct node *node,
     struct vm *vm = &w->vms[w->started++];
 
     (void)node;
-    (void)spec;
     (void)err;
+    vm->background = spec->background;
     vm->owner = *owner;
     vm->owner_arg = owner_arg;
     return vm;
@@ -198,9 +200,8 @@ struct vm *vm_start(struct node *node,
 
 void vm_on_ready(struct vm *vm, vm_fn done, void *arg)
 {
-    (void)vm;
-    (void)done;
-    (void)arg;
+    vm->ready = done;
+    vm->ready_arg = arg;
 }
 
 void vm_set_background(struct vm *vm, bool background)
@@ -310,6 +311,11 @@ static int tear_down(void **state)
     assert_int_equal(w->timers_freed, w->timer_count);
     free(w);
     return 0;
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
 }
 
 static void turn(struct world *w)
@@ -422,6 +428,28 @@ static void test_a_slow_one_is_overtaken(void **state)
     assert_int_equal(w->failures, 3);
 }
 
+/* The copy of a large disk takes all its time, and the VM comes later. */
+static void test_one_that_is_slow_to_start_is_in_the_background(void **state)
+{
+    struct world *w = *state;
+    struct base_key key = {.vcpus = 1, .memory_mib = 512, .template_info.checkpoint_id = "ck1"};
+
+    base_get(&w->node, &key, on_base, w);
+    for (unsigned int i = 0; w->timer_count == 0; i++) {
+        assert_true(i < w->deferred_count);
+        w->deferred[i](w->deferred_args[i]);
+        w->deferred[i] = nothing;
+    }
+    assert_int_equal(w->started, 0);
+    lose_patience(w);
+    assert_int_equal(w->started, 1);
+    assert_true(w->vms[0].background);
+    w->vms[0].background = false; /* it had no control group yet */
+    w->vms[0].ready(w->vms[0].ready_arg, &w->vms[0]);
+    assert_true(w->vms[0].background);
+    end(w, 0);
+}
+
 static void test_few_are_slow_at_once(void **state)
 {
     struct world *w = *state;
@@ -446,6 +474,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_of_set_up_at_a_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_made_ones_hold_up_none_of_set_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_slow_one_is_overtaken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_one_that_is_slow_to_start_is_in_the_background, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_few_are_slow_at_once, set_up, tear_down),
     };
 
