@@ -115,11 +115,28 @@ static bool is_nothing(const char *name)
     return false;
 }
 
-static int check_empty(int fd, const struct object_claim *claim, struct error *err)
+/* Of what a store keeps its objects in, and ours. */
+static bool is_stored(int dir_fd, const char *name)
+{
+    static const char *const names[] = {"manifests", "bases", "chunks"};
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+                   st.st_uid == geteuid();
+        }
+    }
+    return false;
+}
+
+/* 0: it is empty; 1: a store from before it was claimed. */
+static int look_into(int fd, const struct object_claim *claim, struct error *err)
 {
     int own = openat(fd, ".", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
     _cleanup_closedir_ DIR *dir = own < 0 ? NULL : fdopendir(own);
     const struct dirent *entry;
+    bool has_objects = false;
 
     if (dir == NULL) {
         int r = -errno;
@@ -131,7 +148,9 @@ static int check_empty(int fd, const struct object_claim *claim, struct error *e
     }
     errno = 0;
     while ((entry = readdir(dir)) != NULL) { /* NOLINT(concurrency-mt-unsafe) */
-        if (!is_nothing(entry->d_name)) {
+        if (is_stored(dirfd(dir), entry->d_name)) {
+            has_objects = true;
+        } else if (!is_nothing(entry->d_name)) {
             return error_set_code(err, ERROR_FAILED_PRECONDITION, "object_store",
                                   "%.100s has %.60s in it and no " OBJECT_CLAIM_NAME
                                   ": an object store begins in an empty directory",
@@ -139,7 +158,7 @@ static int check_empty(int fd, const struct object_claim *claim, struct error *e
         }
         errno = 0;
     }
-    return errno != 0 ? fail(claim, err, -errno) : 0;
+    return errno != 0 ? fail(claim, err, -errno) : has_objects;
 }
 
 static int
@@ -147,8 +166,11 @@ begin(int fd, const struct object_claim *claim, char id[OBJECT_CLAIM_ID_SIZE], s
 {
     _cleanup_json_ json_t *root = NULL;
     uint64_t words[2];
-    int r = check_empty(fd, claim, err);
+    int r = look_into(fd, claim, err);
 
+    if (r == 0 && !claim->may_begin) {
+        return is_away(claim, err, "has no " OBJECT_CLAIM_NAME ": is its disk mounted?");
+    }
     if (r < 0) {
         return r;
     }
@@ -180,8 +202,6 @@ int object_claim_open(int at_fd,
         r = is_away(claim, err,
                     "was the object store and has no " OBJECT_CLAIM_NAME
                     " any more: is its disk mounted?");
-    } else if (r == 0 && !claim->may_begin) {
-        r = is_away(claim, err, "has no " OBJECT_CLAIM_NAME ": is its disk mounted?");
     } else if (r == 0) {
         r = begin(fd, claim, id, err);
     }

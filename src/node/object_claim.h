@@ -2,8 +2,9 @@
  *
  * An object store begins in an empty directory, and from then on that file has to be there: the
  * empty place of a disk that is not mounted, and a directory with something else in it, are never
- * taken for a store. Runs as the user of the store, who has to own the directory. Everything
- * blocks. */
+ * taken for a store. One of before there was such a file, which has a store's directories of our
+ * own and nothing else in it, is taken over as it is. Runs as the user of the store, who has to own
+ * the directory. Everything blocks. */
 #pragma once
 
 #include <stdbool.h>

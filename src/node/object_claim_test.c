@@ -103,6 +103,27 @@ static void test_other_content(void **state)
     assert_false(has(rig, OBJECT_CLAIM_NAME));
 }
 
+/* Of a version that had no such file; what is fetched from it is asked for first, perhaps. */
+static void test_an_older_store(void **state)
+{
+    struct rig *rig = *state;
+
+    assert_int_equal(mkdirat(rig->fd, "manifests", 0700), 0);
+    assert_int_equal(mkdirat(rig->fd, "chunks", 0700), 0);
+    write_in(rig, "bases", ""); /* is not of it */
+    assert_int_equal(claim(rig), ERROR_FAILED_PRECONDITION);
+    assert_int_equal(unlinkat(rig->fd, "bases", 0), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(fchownat(rig->fd, "chunks", 4711, 4711, 0), 0);
+        assert_int_equal(claim(rig), ERROR_FAILED_PRECONDITION);
+        assert_int_equal(fchownat(rig->fd, "chunks", 0, 0, 0), 0);
+    }
+    assert_false(has(rig, OBJECT_CLAIM_NAME));
+    rig->claim.may_begin = false;
+    assert_int_equal(claim(rig), ERROR_NONE);
+    assert_true(has(rig, OBJECT_CLAIM_NAME) && has(rig, "manifests") && has(rig, "chunks"));
+}
+
 /* The empty place of a disk that is not mounted. */
 static void test_not_mounted(void **state)
 {
@@ -171,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_begins_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_other_content, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_older_store, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_mounted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_another_store, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damaged, set_up, tear_down),
