@@ -258,7 +258,8 @@ static void fail_put(struct objects *o, const struct objects_put *put, const str
         return;
     }
     note_failure(o, err);
-    if (err->code == ERROR_STORAGE_FULL) { /* what nothing refers to goes first */
+    if (err->code == ERROR_STORAGE_FULL) { /* what nothing refers to goes first, however new */
+        o->is_full = true;
         o->sweep_wanted = true;
         o->sweep_due_ms = clock_monotonic_ms();
     }
@@ -465,6 +466,7 @@ static void on_swept(void *arg, const json_t *result, const struct error *err)
         o->sweep_wanted = true;
         o->sweep_due_ms = now + o->sweep_delay_ms; /* what waits comes before */
     } else {
+        o->is_full = false;
         o->sweep_delay_ms = 0;
         o->sweep_wanted = o->garbage_ms != 0 && o->garbage_ms + keep_ms_of(o) > now;
         o->sweep_due_ms = o->garbage_ms + keep_ms_of(o);
@@ -491,7 +493,7 @@ static void done_images(void *arg)
     struct objects *o = arg;
     _cleanup_json_ json_t *request =
         json_pack("{s:s, s:I}", "job", "sweep", "keep_seconds",
-                  (json_int_t)o->node->settings.objects_garbage_seconds);
+                  o->is_full ? 0 : (json_int_t)o->node->settings.objects_garbage_seconds);
     struct error err = {0};
 
     o->dropping_images = false;

@@ -98,6 +98,7 @@ struct objects {
     bool obsolete;           /* what is being stored is not wanted any more */
     bool started;
     bool sweep_wanted;
+    bool is_full;       /* the next sweep keeps nothing for its age */
     int64_t garbage_ms; /* when the last of it came about; 0: never */
     int64_t sweep_due_ms;
     int64_t sweep_delay_ms; /* of the next try; 0: the last one succeeded */

@@ -256,11 +256,28 @@ def test_another_place_that_is_full(away):
     wait_stored(api, f"/v1/sandboxes/{sandbox}")
     wait_stored(api, f"/v1/checkpoints/{taken['operation']['result']['id']}")
     assert other.manifests(sandbox)
+    # What is deleted now would be kept for a day; when its room is needed, it goes at once.
+    away.cli("down", "--keep-sandboxes")
+    away.write_config(objects__garbage_seconds=86400)
+    away.up()
+    api = away.api
     api.expect(200, "DELETE", f"/v1/checkpoints/{taken['operation']['result']['id']}")
-    for one in (more, sandbox):
+    api.delete(more)
+    poll.until(lambda: not other.manifests(taken["operation"]["result"]["id"]), 60, "its manifest is gone")
+    garbage = other.size()
+    assert garbage > 64 << 20
+    room = os.statvfs(volume).f_bavail * os.statvfs(volume).f_frsize
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, room - 2 * reserve - total // 10 + (16 << 20))
+    late = api.create(template="base")["id"]
+    suspend(api, late)
+    wait_stored(api, f"/v1/sandboxes/{late}")
+    assert other.size() < garbage - (48 << 20)
+    filler.unlink()
+    for one in (late, sandbox):
         api.delete(one)
     away.cli("down", "--keep-sandboxes")
-    away.write_config(objects__store=away.store.path, node__disk_reserve_mib=1024)
+    away.write_config(objects__store=away.store.path, objects__garbage_seconds=1, node__disk_reserve_mib=1024)
     shutil.rmtree(other.path)
     away.up()
 
