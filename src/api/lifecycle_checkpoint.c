@@ -309,7 +309,8 @@ char *job_capture_body(const struct job *job)
     if (job->kind == JOB_ROLLBACK) {
         body = json_pack("{s:s}", "checkpoint", job->checkpoint_id);
     } else if (store_checkpoint_get(job->api->store, job->checkpoint_id, &c, &err) > 0) {
-        body = json_pack("{s:s, s:b}", "sandbox", job->sandbox_id, "memory", (int)c.memory);
+        body = json_pack("{s:s, s:b, s:b}", "sandbox", job->sandbox_id, "memory", (int)c.memory,
+                         "local", job->kind == JOB_FORK);
     }
     return body == NULL ? NULL : json_dumps(body, JSON_COMPACT);
 }

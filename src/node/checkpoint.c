@@ -86,6 +86,11 @@ bool checkpoint_is_image(const struct checkpoint *ck)
     return id_is_valid(ck->info.id, "tm");
 }
 
+bool checkpoint_is_stored(const struct checkpoint *ck)
+{
+    return !checkpoint_is_image(ck) && !ck->info.is_local;
+}
+
 struct checkpoint *checkpoint_next(struct node *node, unsigned int *index)
 {
     struct list *it;
@@ -297,7 +302,7 @@ void checkpoint_settle(struct checkpoint *ck, const struct checkpoint_info *info
 {
     ck->info = *info;
     ck->state = CHECKPOINT_STATE_READY;
-    if (ck->manifest[0] == '\0' && !checkpoint_is_image(ck)) {
+    if (ck->manifest[0] == '\0' && checkpoint_is_stored(ck)) {
         objects_keep(ck->node, ck->info.id);
     }
     log_info("checkpoint_made", "checkpoint=%s sandbox=%s memory=%d size_bytes=%llu", ck->info.id,

@@ -48,6 +48,7 @@ struct checkpoint_info {
     unsigned int memory_mib;
     unsigned int disk_mib;
     bool memory;
+    bool is_local;         /* of a fork, gone in a moment: not for the object store */
     uint64_t size_bytes;   /* memory, devices, and what the disk's file has, shared extents too */
     int64_t created_at_ms; /* the moment that it shows */
     int64_t paused_total_ms;
@@ -82,6 +83,8 @@ typedef void (*checkpoint_fn)(void *arg, const struct checkpoint *ck, const stru
 
 /* Of a template's version, not one that somebody asked for. */
 bool checkpoint_is_image(const struct checkpoint *ck);
+/* Whether the object store is to have it. */
+bool checkpoint_is_stored(const struct checkpoint *ck);
 /* Reads what is there and removes what is half-made; blocks. 0 or -errno. */
 int checkpoint_load_all(struct node *node) _must_check_;
 void checkpoint_free_all(struct node *node);

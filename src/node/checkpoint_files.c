@@ -47,13 +47,13 @@ static int write_record(const char *path, const struct checkpoint_info *i)
 {
     char check[SUM_TEXT];
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:I, s:I, s:I, s:I}", "format",
-        FORMAT, "base_version", i->base_version, "id", i->id, "sandbox_id", i->sandbox_id,
+        "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:I, s:I, s:I, s:I}",
+        "format", FORMAT, "base_version", i->base_version, "id", i->id, "sandbox_id", i->sandbox_id,
         "template", i->template_name, "template_version", i->template_version, "user", i->user,
         "vcpus", (int)i->vcpus, "memory_mib", (int)i->memory_mib, "disk_mib", (int)i->disk_mib,
-        "memory", (int)i->memory, "size_bytes", (json_int_t)i->size_bytes, "created_at_ms",
-        (json_int_t)i->created_at_ms, "paused_total_ms", (json_int_t)i->paused_total_ms,
-        "identity_epoch", (json_int_t)i->identity_epoch);
+        "memory", (int)i->memory, "local", (int)i->is_local, "size_bytes",
+        (json_int_t)i->size_bytes, "created_at_ms", (json_int_t)i->created_at_ms, "paused_total_ms",
+        (json_int_t)i->paused_total_ms, "identity_epoch", (json_int_t)i->identity_epoch);
     int r = root == NULL ? -ENOMEM : check_of(root, check);
 
     if (r == 0 && json_object_set_new(root, "check", json_string(check)) < 0) {
@@ -102,6 +102,7 @@ static bool parse_record(json_t *root, struct checkpoint_info *i)
         return false;
     }
     i->memory = json_is_true(json_object_get(root, "memory"));
+    i->is_local = json_is_true(json_object_get(root, "local"));
     return json_field_uint(root, "format", FORMAT, &format) && format == FORMAT &&
            json_field_text(root, "id", i->id, sizeof(i->id)) &&
            json_field_text(root, "sandbox_id", i->sandbox_id, sizeof(i->sandbox_id)) &&

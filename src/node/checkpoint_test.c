@@ -32,6 +32,7 @@ static const struct checkpoint_info info = {
     .memory_mib = 512,
     .disk_mib = 4096,
     .memory = true,
+    .is_local = true,
     .created_at_ms = 1234567,
     .paused_total_ms = 89,
     .identity_epoch = 3,
@@ -121,6 +122,7 @@ static void test_is_found_again(void **state)
     assert_int_equal(ck->info.memory_mib, 512);
     assert_string_equal(ck->info.user, "user");
     assert_true(ck->info.memory);
+    assert_true(ck->info.is_local && !checkpoint_is_stored(ck));
     env = checkpoint_load_env(ck);
     assert_string_equal(json_string_value(json_object_get(env, "A")), "1");
     json_decref(env);

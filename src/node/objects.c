@@ -701,7 +701,7 @@ static void load_wanted(struct objects *o)
         }
     }
     while ((ck = checkpoint_next(node, &i)) != NULL) {
-        if (ck->state == CHECKPOINT_STATE_READY && !checkpoint_is_image(ck)) {
+        if (ck->state == CHECKPOINT_STATE_READY && checkpoint_is_stored(ck)) {
             checkpoint_path(ck, "", "snapshot", path, sizeof(path));
             keep_again(o, ck->info.id, path, ck->manifest);
         }

@@ -36,6 +36,7 @@ static void on_removed(void *arg, const struct checkpoint *ck, const struct erro
 struct put {
     const char *sandbox;
     bool memory;
+    bool is_local;
     const char *manifest; /* instead of a sandbox: it comes from the object store */
     const char *template_name;
     const char *template_version;
@@ -58,6 +59,7 @@ static int read_put(json_t *body, struct put *ret, struct error *err)
     json_fields_require(&f, "sandbox");
     ret->sandbox = json_fields_string(&f, "sandbox", 1, ID_LENGTH, NULL);
     ret->memory = json_fields_bool(&f, "memory", true);
+    ret->is_local = json_fields_bool(&f, "local", false);
     return json_fields_finish(&f);
 }
 
@@ -75,6 +77,7 @@ static int begin(struct call *call, const struct put *put, struct error *err)
     if (ck == NULL) {
         return error_set(err, ENOMEM, "out of memory");
     }
+    ck->info.is_local = put->is_local;
     r = put->manifest == NULL
             ? sandbox_checkpoint(sb, ck, put->memory, err)
             : checkpoint_fetch(ck, put->manifest, put->template_name, put->template_version, err);

@@ -226,6 +226,7 @@ static void fill_info(struct sandbox_capture *c, const struct sandbox *sb, bool 
     i->memory_mib = from->memory_mib;
     i->disk_mib = from->disk_mib;
     i->memory = memory;
+    i->is_local = c->checkpoint->info.is_local;
     i->created_at_ms = clock_real_ms();
     i->paused_total_ms = sandbox_paused_ms(sb);
     i->identity_epoch = from->identity_epoch;

@@ -282,6 +282,23 @@ def test_another_place_that_is_full(away):
     away.up()
 
 
+def test_a_fork_stores_nothing(away):
+    """Its checkpoint is gone when its children run."""
+    api = away.api
+    idle = lambda: (report := away.node_report()["objects"]) and not report["waiting"] and not report["removals"]
+    source = api.create(template="base")["id"]
+    poll.until(idle, 60, "nothing waits")
+    log = away.logs / "space-node.log"
+    before = log.stat().st_size
+    made = api.expect(201, "POST", f"/v1/sandboxes/{source}/fork", {"count": 2}, query={"wait": 120}).json
+    children = [child["sandbox_id"] for child in made["operation"]["result"]["children"]]
+    poll.until(idle, 60, "nothing waits")
+    said = log.read_text(encoding="utf-8")[before:]
+    assert "checkpoint_made" in said and "snapshot_stored" not in said, said
+    for one in (*children, source):
+        api.delete(one)
+
+
 def test_what_goes_while_there_is_no_store(away):
     api = away.api
     sandbox = api.create(template="base")["id"]
