@@ -22,21 +22,46 @@ struct checkpoint_check {
     struct loop_timer *timer;
     struct http_call *call; /* NULL: none is under way */
     json_t *expected;       /* ids that were ready when the node was asked */
+    json_t *unknown;        /* ids that the store does not have: when that was found, monotonic */
+    int64_t next_ms;        /* when one of them is to be looked at again; 0: never */
 };
 
 /* ---- what only one of them has ---- */
 
-static void take_unknown(struct checkpoint_check *check, const char *id, int64_t created_at)
+static void look_again(struct checkpoint_check *check, int64_t in_ms)
 {
-    if (created_at > clock_real_ms() - ORPHAN_AGE_MS) {
-        loop_timer_start(check->timer, ORPHAN_AGE_MS);
-        return;
+    int64_t at_ms = clock_monotonic_ms() + in_ms;
+
+    if (check->next_ms == 0 || at_ms < check->next_ms) {
+        check->next_ms = at_ms;
     }
-    log_warning("orphan", "checkpoint=%s", id);
-    lifecycle_drop_checkpoint(check->api, id);
 }
 
-static void take_item(struct checkpoint_check *check, const json_t *item)
+/* The store may be an older one, and the one that knows it may come back. */
+static void
+take_unknown(struct checkpoint_check *check, json_t *unknown, const char *id, int64_t created_at)
+{
+    int64_t keep_ms = (int64_t)check->api->settings.api_unknown_checkpoint_seconds * 1000;
+    int64_t now_ms = clock_monotonic_ms();
+    const json_t *known = json_object_get(check->unknown, id);
+    int64_t found_ms = known != NULL ? json_integer_value(known) : now_ms;
+
+    if (created_at > clock_real_ms() - ORPHAN_AGE_MS) {
+        look_again(check, ORPHAN_AGE_MS);
+    } else if (found_ms + keep_ms > now_ms) {
+        if (known == NULL) {
+            log_warning("checkpoint unknown", "checkpoint=%s removed_in_s=%lld", id,
+                        (long long)(keep_ms / 1000));
+        }
+        (void)json_object_set_new(unknown, id, json_integer(found_ms));
+        look_again(check, found_ms + keep_ms - now_ms);
+    } else {
+        log_warning("orphan", "checkpoint=%s", id);
+        lifecycle_drop_checkpoint(check->api, id);
+    }
+}
+
+static void take_item(struct checkpoint_check *check, json_t *unknown, const json_t *item)
 {
     const char *id = json_string_value(json_object_get(item, "id"));
     const char *state = json_string_value(json_object_get(item, "state"));
@@ -55,7 +80,7 @@ static void take_item(struct checkpoint_check *check, const json_t *item)
     }
     r = store_checkpoint_get(check->api->store, id, &c, &err);
     if (r == 0) {
-        take_unknown(check, id, created_at);
+        take_unknown(check, unknown, id, created_at);
     } else if (r > 0 && c.state == CHECKPOINT_LOST &&
                store_checkpoint_set_lost(check->api->store, id, false, &err) == 0) {
         log_info("checkpoint found", "checkpoint=%s", id);
@@ -65,6 +90,7 @@ static void take_item(struct checkpoint_check *check, const json_t *item)
 static void take_list(struct checkpoint_check *check, const json_t *items)
 {
     _cleanup_json_ json_t *there = json_object();
+    json_t *unknown = json_object();
     struct error err = {0};
     const json_t *item;
     size_t i;
@@ -73,11 +99,18 @@ static void take_list(struct checkpoint_check *check, const json_t *items)
         const char *id = json_string_value(json_object_get(item, "id"));
 
         if (id == NULL || json_object_set_new(there, id, json_true()) < 0) {
+            json_decref(unknown);
             return; /* half a list proves nothing */
         }
     }
+    check->next_ms = 0;
     json_array_foreach(items, i, item) {
-        take_item(check, item);
+        take_item(check, unknown, item);
+    }
+    json_decref(check->unknown);
+    check->unknown = unknown;
+    if (check->next_ms != 0) {
+        loop_timer_start(check->timer, check->next_ms - clock_monotonic_ms() + 1);
     }
     json_array_foreach(check->expected, i, item) {
         const char *id = json_string_value(item);
@@ -148,8 +181,9 @@ struct checkpoint_check *checkpoint_check_new(struct api *api)
     }
     check->api = api;
     check->expected = json_array();
+    check->unknown = json_object();
     check->timer = loop_timer_new(api->loop, on_timer, check);
-    if (check->expected == NULL || check->timer == NULL) {
+    if (check->expected == NULL || check->unknown == NULL || check->timer == NULL) {
         checkpoint_check_free(check);
         return NULL;
     }
@@ -166,5 +200,6 @@ void checkpoint_check_free(struct checkpoint_check *check)
     }
     loop_timer_free(check->timer);
     json_decref(check->expected);
+    json_decref(check->unknown);
     free(check);
 }

@@ -23,6 +23,18 @@ static int set_up(void **state)
     return 0;
 }
 
+static int set_up_eager(void **state)
+{
+    *state = rig_new("api.unknown_checkpoint_seconds = 0\n");
+    return 0;
+}
+
+static int set_up_patient(void **state)
+{
+    *state = rig_new("api.unknown_checkpoint_seconds = 4\n");
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     rig_free(*state);
@@ -379,6 +391,48 @@ static void test_store_and_node_are_compared(void **state)
     await_status(rig, gone, 404);
 }
 
+static bool has_heard(const struct rig *rig, const char *file, const char *text)
+{
+    _cleanup_buf_ struct buf log = buf_make(0);
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", rig->dir, file);
+    assert_int_equal(file_read(AT_FDCWD, path, 1U << 24, &log), 0);
+    return strstr(buf_str(&log), text) != NULL;
+}
+
+/* The store may be an older one than that which knows it. */
+static void find_unknown(struct rig *rig)
+{
+    char sandbox[21];
+    char gone[21];
+
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    take(rig, sandbox, NULL, gone);
+    restart_with(rig, "{\"items\": [{\"id\": \"ckstrangestrangestra\", \"state\": \"ready\","
+                      " \"created_at\": \"2026-01-01T00:00:00.000Z\"}]}");
+    await_status(rig, gone, 404); /* the lists were compared */
+    assert_true(has_heard(rig, "api.log", "checkpoint unknown"));
+    rig_create(rig, "{\"template\": \"base\"}", sandbox);
+    assert_false(has_heard(rig, "node.log", "DELETE /n1/checkpoints/"));
+}
+
+static void test_unknown_ones_stay_for_a_day(void **state)
+{
+    find_unknown(*state);
+    find_unknown(*state);
+}
+
+static void test_unknown_ones_go_in_the_end(void **state)
+{
+    struct rig *rig = *state;
+    int64_t since = clock_monotonic_ms();
+
+    find_unknown(rig);
+    await_node(rig, "DELETE /n1/checkpoints/", "ckstrangestrangestra");
+    assert_true(clock_monotonic_ms() - since >= 4000);
+}
+
 /* space-api was killed before it told the node. */
 static void test_templates_that_were_given_up_are_removed(void **state)
 {
@@ -426,7 +480,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_survives_the_death_of_the_api, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_delete_ends_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_one_in_use_is_kept, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_store_and_node_are_compared, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_store_and_node_are_compared, set_up_eager, tear_down),
+        cmocka_unit_test_setup_teardown(test_unknown_ones_stay_for_a_day, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_unknown_ones_go_in_the_end, set_up_patient, tear_down),
         cmocka_unit_test_setup_teardown(test_templates_that_were_given_up_are_removed, set_up,
                                         tear_down),
     };
