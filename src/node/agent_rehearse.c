@@ -5,14 +5,14 @@
 #include "base/list.h"
 #include "node/agent_private.h"
 
-struct rehearsal {
+struct rehearsed {
     struct list link;
     struct agent_channel *channel;
     agent_done_fn done;
     void *arg;
 };
 
-static void finish(struct rehearsal *rehearsal, int result)
+static void finish(struct rehearsed *rehearsal, int result)
 {
     agent_done_fn done = rehearsal->done;
     void *arg = rehearsal->arg;
@@ -36,7 +36,7 @@ static void on_start_failed(void *arg, const struct agent_start_failed *failure)
 
 static void on_output(void *arg, unsigned int stream, uint64_t offset, struct span bytes)
 {
-    struct rehearsal *rehearsal = arg;
+    struct rehearsed *rehearsal = arg;
 
     agent_channel_ack(rehearsal->channel, stream, offset + bytes.n);
 }
@@ -50,7 +50,7 @@ static void on_stdin_ack(void *arg, uint64_t offset, bool closed)
 
 static void on_exited(void *arg, const struct agent_exited *exited)
 {
-    struct rehearsal *rehearsal = arg;
+    struct rehearsed *rehearsal = arg;
 
     (void)exited;
     agent_channel_close(TAKE(rehearsal->channel));
@@ -85,7 +85,7 @@ void agent_rehearse(struct agent *agent,
                     void *arg)
 {
     _cleanup_buf_ struct buf raw = buf_make(AGENT_START_MAX);
-    struct rehearsal *rehearsal = calloc(1, sizeof(*rehearsal));
+    struct rehearsed *rehearsal = calloc(1, sizeof(*rehearsal));
     struct agent_start start = {.flags = AGENT_START_REHEARSAL, .timeout_ms = (uint64_t)timeout_ms};
 
     if (rehearsal == NULL) {
@@ -113,6 +113,6 @@ void agent_rehearse(struct agent *agent,
 void agent_cancel_rehearsals(struct agent *agent)
 {
     while (!list_is_empty(&agent->rehearsals)) {
-        finish(list_entry(agent->rehearsals.next, struct rehearsal, link), -ECANCELED);
+        finish(list_entry(agent->rehearsals.next, struct rehearsed, link), -ECANCELED);
     }
 }

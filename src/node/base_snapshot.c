@@ -3,7 +3,8 @@
  * States of a base: checking (a worker looks for a complete one on disk) -> ready, or -> queued ->
  * building -> ready, or failed (the waiters hear why and the record goes; the next request tries
  * again). Building: directory and RAM file (worker), boot with the RAM file shared, handshake,
- * SILENCE, stop, save the device state, end the VMM, then seal and rename (worker).
+ * rehearsal, RESET, SILENCE, stop, save the device state, end the VMM, then seal and rename
+ * (worker).
  *
  * A boot takes a whole CPU, so one base of set-up's templates is built at a time, and one of those
  * that were made from checkpoints: how long these take is their makers' doing. One of them that is
@@ -24,9 +25,12 @@
 #include "node/agent.h"
 #include "node/base_files.h"
 #include "node/node_private.h"
+#include "node/rehearsal.h"
 #include "node/vm.h"
 
 #define SILENCE_TIMEOUT_MS 30000
+#define REHEARSAL_MS       120000 /* none takes that long that ends */
+#define COMMAND_MS         15000
 #define PINNED_MAX         256U
 #define SLOW_MS            15000
 #define SLOW_MAX           4U
@@ -65,6 +69,7 @@ struct base {
     int state_fd;
     int ram_memfd;
     struct vm *vm;
+    struct rehearsal rehearsal;
     int job_result;
     struct error job_err;
     const char *pinned[PINNED_MAX + 1];
@@ -102,6 +107,7 @@ static void base_free(struct base *base)
         free(list_entry(it, struct base_waiter, link));
     }
     list_remove(&base->link);
+    rehearsal_stop(&base->rehearsal);
     loop_timer_free(base->patience);
     if (base->state_fd >= 0) {
         (void)close(base->state_fd);
@@ -517,15 +523,28 @@ static void on_reset(void *arg, int result)
     }
 }
 
+static void on_rehearsed(void *arg)
+{
+    struct base *base = arg;
+
+    vm_set_deadline(base->vm, 0, "", "");
+    /* A reset rehearses an identity: its files exist then, and every restore only rewrites them in
+     * place. */
+    agent_reset(vm_agent(base->vm), SILENCE_TIMEOUT_MS, on_reset, base);
+}
+
+/* What typical programs read of the disk is in the base's memory then, and in no snapshot. */
 static void on_hello(void *arg, int result)
 {
     struct base *base = arg;
 
     if (result == 0) {
-        vm_set_deadline(base->vm, 0, "", "");
-        /* A reset rehearses an identity: its files exist then, and every restore only rewrites
-         * them in place. */
-        agent_reset(vm_agent(base->vm), SILENCE_TIMEOUT_MS, on_reset, base);
+        vm_set_deadline(base->vm, REHEARSAL_MS, "agent_timeout", "the rehearsal took too long");
+        base->rehearsal.command_ms = COMMAND_MS;
+        base->rehearsal.done = on_rehearsed;
+        base->rehearsal.arg = base;
+        rehearsal_start(&base->rehearsal, vm_agent(base->vm), base->node->parts->volume,
+                        &base->key.template_info);
     }
 }
 

@@ -49,6 +49,7 @@ struct world {
     unsigned int timer_count;
     unsigned int timers_freed;
     unsigned int failures; /* told to those who asked */
+    char did[64];          /* of the agent, a letter each */
 };
 
 static struct world *the_world; /* for the fakes that are told of nothing */
@@ -259,22 +260,53 @@ struct agent *vm_agent(const struct vm *vm)
     return NULL;
 }
 
+static void note(char what)
+{
+    size_t n = strlen(the_world->did);
+
+    assert_true(n + 1 < sizeof(the_world->did));
+    the_world->did[n] = what;
+}
+
 void agent_begin(
     struct agent *agent, bool known_silent, int64_t deadline_ms, agent_done_fn done, void *arg)
 {
     (void)agent;
-    (void)known_silent;
     (void)deadline_ms;
-    (void)done;
-    (void)arg;
+    assert_false(known_silent);
+    note('b');
+    done(arg, 0);
+}
+
+/* The template has no second program. */
+void agent_rehearse(struct agent *agent,
+                    const char *const *argv,
+                    const char *user,
+                    int64_t timeout_ms,
+                    agent_done_fn done,
+                    void *arg)
+{
+    (void)agent;
+    assert_string_equal(user, "me");
+    assert_true(timeout_ms > 0);
+    note(argv[0][0]);
+    done(arg, argv[0][0] == '2' ? ENOENT : 0);
+}
+
+json_t *template_prime_list(const char *volume, const char *name, const char *version)
+{
+    (void)volume;
+    (void)name;
+    (void)version;
+    return json_pack("[[s], [], [s, s], [i], s, [s]]", "1", "2", "x", 7, "none", "3");
 }
 
 void agent_reset(struct agent *agent, int64_t deadline_ms, agent_done_fn done, void *arg)
 {
     (void)agent;
     (void)deadline_ms;
-    (void)done;
-    (void)arg;
+    note('r');
+    done(arg, 0);
 }
 
 void agent_silence(
@@ -285,6 +317,7 @@ void agent_silence(
     (void)deadline_ms;
     (void)done;
     (void)arg;
+    note('s');
 }
 
 /* ---- driving ---- */
@@ -342,6 +375,7 @@ static void ask(struct world *w, bool made, unsigned int version, unsigned int m
 
     (void)snprintf(key.template_info.name, sizeof(key.template_info.name), "t%u", version);
     (void)snprintf(key.template_info.version, sizeof(key.template_info.version), "tm%u", version);
+    (void)snprintf(key.template_info.user, sizeof(key.template_info.user), "me");
     if (made) {
         (void)snprintf(key.template_info.checkpoint_id, sizeof(key.template_info.checkpoint_id),
                        "ck1");
@@ -432,7 +466,8 @@ static void test_a_slow_one_is_overtaken(void **state)
 static void test_one_that_is_slow_to_start_is_in_the_background(void **state)
 {
     struct world *w = *state;
-    struct base_key key = {.vcpus = 1, .memory_mib = 512, .template_info.checkpoint_id = "ck1"};
+    struct base_key key = {
+        .vcpus = 1, .memory_mib = 512, .template_info = {.checkpoint_id = "ck1", .user = "me"}};
 
     base_get(&w->node, &key, on_base, w);
     for (unsigned int i = 0; w->timer_count == 0; i++) {
@@ -447,6 +482,17 @@ static void test_one_that_is_slow_to_start_is_in_the_background(void **state)
     w->vms[0].background = false; /* it had no control group yet */
     w->vms[0].ready(w->vms[0].ready_arg, &w->vms[0]);
     assert_true(w->vms[0].background);
+    end(w, 0);
+}
+
+/* What typical programs read is in the base, and nothing else of them. */
+static void test_the_template_rehearses_before_it_is_saved(void **state)
+{
+    struct world *w = *state;
+
+    ask(w, false, 1, 512);
+    w->vms[0].ready(w->vms[0].ready_arg, &w->vms[0]);
+    assert_string_equal(w->did, "b123rs");
     end(w, 0);
 }
 
@@ -475,6 +521,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_made_ones_hold_up_none_of_set_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_slow_one_is_overtaken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_one_that_is_slow_to_start_is_in_the_background, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_the_template_rehearses_before_it_is_saved, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_few_are_slow_at_once, set_up, tear_down),
     };

@@ -590,7 +590,7 @@ void pool_free(struct pool *pool)
         struct pool_entry *e = list_entry(it, struct pool_entry, link);
 
         list_remove(it);
-        json_decref(e->prime);
+        rehearsal_stop(&e->rehearsal);
         free(e);
     }
     loop_timer_free(pool->tick);

@@ -10,16 +10,14 @@
 #include "node/pool_private.h"
 #include "node/vm.h"
 
-#define PRIME_TIMEOUT_MS   300000
-#define PRIME_COMMAND_MS   90000
-#define AGENT_TIMEOUT_MS   90000
-#define PRIME_COMMANDS_MAX 32U
-#define PRIME_ARGS_MAX     16U
+#define PRIME_TIMEOUT_MS 300000
+#define PRIME_COMMAND_MS 90000
+#define AGENT_TIMEOUT_MS 90000
 
 static void entry_free(struct pool_entry *entry)
 {
     list_remove(&entry->link);
-    json_decref(entry->prime);
+    rehearsal_stop(&entry->rehearsal);
     if (entry->base != NULL) {
         base_unref(entry->base);
     }
@@ -87,66 +85,29 @@ static void on_reset(void *arg, int result)
     }
 }
 
-static void rehearse_next(struct pool_entry *entry);
-
-static void on_rehearsed(void *arg, int result)
+static void on_rehearsed(void *arg)
 {
     struct pool_entry *entry = arg;
 
-    if (result < 0) {
-        return; /* its VM goes, and it has perhaps gone already */
-    }
-    log_debug("vm_rehearsed", "slot=%u step=%zu result=%d", vm_slot(entry->vm), entry->prime_next,
-              result);
-    rehearse_next(entry); /* a program that the template lacks is no failure */
-}
-
-/* Fills argv from a JSON array of strings. False when it is not one. */
-static bool fill_argv(const json_t *command, const char *argv[PRIME_ARGS_MAX + 1])
-{
-    size_t n = json_array_size(command);
-
-    if (n == 0 || n > PRIME_ARGS_MAX) {
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        argv[i] = json_string_value(json_array_get(command, i));
-        if (argv[i] == NULL) {
-            return false;
-        }
-    }
-    argv[n] = NULL;
-    return true;
-}
-
-static void rehearse_next(struct pool_entry *entry)
-{
-    const char *argv[PRIME_ARGS_MAX + 1];
-
-    while (entry->prime_next < json_array_size(entry->prime) &&
-           entry->prime_next < PRIME_COMMANDS_MAX) {
-        const json_t *command = json_array_get(entry->prime, entry->prime_next++);
-
-        if (fill_argv(command, argv)) {
-            agent_rehearse(vm_agent(entry->vm), argv, base_key_of(entry->base)->template_info.user,
-                           PRIME_COMMAND_MS, on_rehearsed, entry);
-            return;
-        }
-    }
     agent_reset(vm_agent(entry->vm), AGENT_TIMEOUT_MS, on_reset, entry);
 }
 
 static void on_hello(void *arg, int result)
 {
+    struct pool_entry *entry = arg;
+
     if (result == 0) {
-        rehearse_next(arg);
+        entry->rehearsal.command_ms = PRIME_COMMAND_MS;
+        entry->rehearsal.done = on_rehearsed;
+        entry->rehearsal.arg = entry;
+        rehearsal_start(&entry->rehearsal, vm_agent(entry->vm), entry->pool->node->parts->volume,
+                        &base_key_of(entry->base)->template_info);
     }
 }
 
 static void prime(struct pool_entry *entry)
 {
     const struct node_parts *parts = entry->pool->node->parts;
-    const struct template_info *t = &base_key_of(entry->base)->template_info;
 
     if (!parts->runtime.restores_cold) {
         /* Nothing is translated, so nothing is cold. */
@@ -156,7 +117,6 @@ static void prime(struct pool_entry *entry)
         return;
     }
     entry->state = ENTRY_STATE_PRIMING;
-    entry->prime = template_prime_list(parts->volume, t->name, t->version);
     vm_set_deadline(entry->vm, PRIME_TIMEOUT_MS, "agent_timeout", "the rehearsal took too long");
     agent_begin(vm_agent(entry->vm), true, AGENT_TIMEOUT_MS, on_hello, entry);
     vm_cont(entry->vm, NULL, NULL);

@@ -1,10 +1,9 @@
 /* Shared by pool.c (what is wanted and who gets it) and pool_entry.c (the life of one VM in it). */
 #pragma once
 
-#include <jansson.h>
-
 #include "base/list.h"
 #include "node/pool.h"
+#include "node/rehearsal.h"
 
 #define POOL_TEMPLATES_MAX 16U
 
@@ -24,8 +23,7 @@ struct pool_entry {
     struct base *base;
     struct vm *vm;
     struct pool_request *request; /* who gets it when it is loaded, or NULL */
-    json_t *prime;
-    size_t prime_next;
+    struct rehearsal rehearsal;
     int64_t started_ms;
 };
 
