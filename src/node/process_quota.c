@@ -67,13 +67,15 @@ static struct process *find_victim(struct process_table *table, bool ended)
     return victim;
 }
 
-/* Drops so many of its oldest bytes. */
+/* Drops so many of its oldest bytes, or up to twice that: the order log goes with them. */
 static void shrink(struct spool *spool, uint64_t bytes)
 {
     uint64_t before = spool_usage(spool);
     uint64_t retained = spool_retained(spool);
+    uint64_t each = retained > 0 ? 1 + spool_order_bytes(spool) / retained : 1;
     struct order_position keep;
 
+    bytes = (bytes + each - 1) / each;
     if (spool_find_tail(spool, retained - (bytes < retained ? bytes : retained), &keep) == 0) {
         spool_drop_before(spool, &keep);
     }

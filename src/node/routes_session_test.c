@@ -318,6 +318,79 @@ static void test_running_sessions_share_the_room(void **state)
     }
 }
 
+/* What a reader has had of one that blocks is kept for its reconnection, until the sandbox's room
+ * is used up: then others need it more. */
+static void test_nothing_stays_behind_readers_without_room(void **state)
+{
+    struct fixture *f = *state;
+    _cleanup_answer_ struct answer all = {0};
+    _cleanup_answer_ struct answer again = {0};
+    _cleanup_answer_ struct answer asked = {0};
+    _cleanup_answer_ struct answer said = {0};
+    _cleanup_answer_ struct answer other = {0};
+    _cleanup_answer_ struct answer gone = {0};
+    _cleanup_answer_ struct answer rest = {0};
+    struct started p;
+    struct started q;
+
+    start_with_total(f, "node.spool_total_mib=1");
+    fixture_start(
+        f,
+        "\"shell\": \"head -c 300000 /dev/zero; read line; echo more\", \"stdin\": \"open\", "
+        "\"max_output_bytes\": 2, \"spool_bytes\": 600000, \"on_full\": \"block\"",
+        &p);
+    while (all.body.n < 300000) {
+        answer_done(&all);
+        all = (struct answer){0};
+        rig_read_output(f->rig, f->sandbox, p.session, "offset=0&wait=10", &all);
+    }
+    rig_read_output(f->rig, f->sandbox, p.session, "offset=300000", &asked);
+    assert_int_equal(asked.status, 200); /* who asks for what follows has had it */
+    rig_read_output(f->rig, f->sandbox, p.session, "offset=0", &again);
+    assert_int_equal(again.body.n, 300000);
+    fixture_start(f, "\"shell\": \"head -c 900000 /dev/zero\"", &q);
+    fixture_ask(f, &q, "GET", "/result?wait=20&max_output_bytes=1", NULL, &said);
+    assert_int_equal(said.status, 200);
+    rig_read_output(f->rig, f->sandbox, q.session, "offset=0", &other);
+    assert_int_equal(other.body.n, 900000);
+    rig_read_output(f->rig, f->sandbox, p.session, "offset=0", &gone);
+    assert_int_equal(gone.status, 410);
+    rig_read_output(f->rig, f->sandbox, p.session, "offset=300000", &rest);
+    assert_int_equal(rest.status, 200);
+    assert_int_equal(rest.body.n, 0);
+}
+
+/* node.spool_bytes is what a command gets that asks for nothing, and the most that one can ask for.
+ */
+static void test_room_of_a_session(void **state)
+{
+    struct fixture *f = *state;
+
+    for (int small = 0; small < 2; small++) {
+        _cleanup_answer_ struct answer over = {0};
+        _cleanup_answer_ struct answer result = {0};
+        _cleanup_answer_ struct answer begin = {0};
+        _cleanup_answer_ struct answer end = {0};
+        struct started p;
+
+        start_with_total(f, small == 1 ? "node.spool_bytes=65536" : "node.spool_bytes=4000000");
+        rig_command(f->rig, f->sandbox, "commands", "\"shell\": \"true\", \"spool_bytes\": 65537",
+                    &over);
+        assert_int_equal(over.status, small == 1 ? 400 : 201);
+        fixture_start(f, "\"shell\": \"head -c 3000000 /dev/zero\"", &p);
+        fixture_ask(f, &p, "GET", "/result?wait=20&max_output_bytes=1", NULL, &result);
+        assert_int_equal(result.status, 200);
+        rig_read_output(f->rig, f->sandbox, p.session, "offset=1000000&limit=10", &begin);
+        assert_int_equal(begin.status, small == 1 ? 410 : 200);
+        rig_read_output(f->rig, f->sandbox, p.session, "offset=2943000", &end);
+        assert_int_equal(end.status, 200);
+        assert_int_equal(end.body.n, 57000);
+        if (small == 1) {
+            assert_string_equal(answer_text(&over, "error.details.field"), "spool_bytes");
+        }
+    }
+}
+
 static void test_blocking_sessions_reserve_their_room(void **state)
 {
     struct fixture *f = *state;
@@ -531,6 +604,8 @@ int main(void)
         CASE(test_expired_session),
         CASE(test_ended_sessions_make_room),
         CASE(test_running_sessions_share_the_room),
+        CASE(test_nothing_stays_behind_readers_without_room),
+        CASE(test_room_of_a_session),
         CASE(test_blocking_sessions_reserve_their_room),
         CASE(test_put_with_run),
         CASE(test_put_refusals),

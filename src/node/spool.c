@@ -101,9 +101,15 @@ uint64_t spool_retained(const struct spool *spool)
     return order_total(&spool->end) - order_total(&spool->start);
 }
 
+uint64_t spool_order_bytes(const struct spool *spool)
+{
+    return spool->exists[SPOOL_ORDER] ? (spool->mark_count - spool->mark_first) * ORDER_RECORD_BYTES
+                                      : 0;
+}
+
 uint64_t spool_usage(const struct spool *spool)
 {
-    uint64_t bytes = spool_retained(spool);
+    uint64_t bytes = spool_retained(spool) + spool_order_bytes(spool);
 
     /* Of the heads, what is before the start. */
     for (unsigned int i = 0; i < ORDER_STREAMS; i++) {
@@ -403,5 +409,6 @@ int spool_flush(struct spool *spool)
     }
     forget_memory(spool);
     spool->in_files = true;
+    spool_count(spool);
     return 0;
 }

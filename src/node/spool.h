@@ -80,7 +80,9 @@ int spool_flush(struct spool *spool) _must_check_;
 uint64_t spool_kept(const struct spool *spool, unsigned int stream);
 /* Bytes between start and end, both streams. */
 uint64_t spool_retained(const struct spool *spool);
-/* What it keeps in all, heads included. */
+/* Of the order log, which may be longer than the output where the streams take turns. */
+uint64_t spool_order_bytes(const struct spool *spool);
+/* What it keeps in all, heads and order log included. */
 uint64_t spool_usage(const struct spool *spool);
 /* Drops all output, heads included; readers see a gap. */
 void spool_discard(struct spool *spool);

@@ -452,7 +452,7 @@ static void test_discarded_output_is_gone(void **state)
         }
         append(b, 0, 300);
         restart(b);
-        assert_int_equal(spool_usage(b->spool), 300);
+        assert_int_equal(spool_usage(b->spool), 300 + ORDER_RECORD_BYTES);
         assert_int_equal(spool_head(b->spool, 0), 0);
         check(b);
         bench_free(b);
@@ -541,6 +541,30 @@ static void test_bad_positions(void **state)
     bench_free(b);
 }
 
+/* Streams that take turns have more order log than output: it counts, and goes with the output. */
+static void test_the_order_log_counts(void **state)
+{
+    struct bench *b = bench_new(4000000, 0);
+    struct stat st;
+    struct order_position half;
+
+    (void)state;
+    for (unsigned int i = 0; i < 40000; i++) {
+        append(b, i % 2, 1);
+    }
+    assert_int_equal(spool_usage(b->spool), 40000U + 40000U * ORDER_RECORD_BYTES);
+    check(b);
+    assert_int_equal(fstatat(b->dir_fd, "sessions/" SESSION ".order", &st, 0), 0);
+    assert_int_equal(st.st_size, ORDER_HEAD_BYTES + 40000U * ORDER_RECORD_BYTES);
+    restart(b);
+    assert_int_equal(spool_usage(b->spool), 40000U + 40000U * ORDER_RECORD_BYTES);
+    half = position_after(b, 20000);
+    spool_drop_before(b->spool, &half);
+    assert_int_equal(spool_usage(b->spool), 20000U + 20000U * ORDER_RECORD_BYTES);
+    assert_int_equal(b->group.bytes, spool_usage(b->spool));
+    bench_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_what_is_held_can_be_let_go),
         cmocka_unit_test(test_lost_heads_over_restarts),
         cmocka_unit_test(test_discarded_output_is_gone),
+        cmocka_unit_test(test_the_order_log_counts),
         cmocka_unit_test(test_drop_on_a_full_disk_outlives_a_restart),
         cmocka_unit_test(test_open_files_are_bounded),
         cmocka_unit_test(test_bad_positions),
