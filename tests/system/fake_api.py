@@ -268,12 +268,13 @@ class FakeApi:
     """`faults` are counted down as they happen:
     cut_events: streams that end after two events; refuse: 503 answers; lose_answers: requests that
     are done but not answered; short_stdin: stdin calls that take one byte only; die_after_create: creates after which the
-    server stops without an answer; cut_download: contents that end in the middle;
+    server stops without an answer; cut_download: contents that end in the middle; slow_download: contents that come as through a
+    line of 1 MB/s;
     cut_attach: attachments that break in the middle of output; cut_input: … after a frame of input."""
 
     def __init__(self):
         self.key = "space_" + "".join(random.choices(ALPHABET, k=32))
-        self.faults = {"cut_events": 0, "over": 0, "refuse": 0, "lose_answers": 0, "short_stdin": 0, "die_after_create": 0, "cut_download": 0, "cut_attach": 0, "cut_input": 0}
+        self.faults = {"cut_events": 0, "over": 0, "refuse": 0, "lose_answers": 0, "short_stdin": 0, "die_after_create": 0, "cut_download": 0, "slow_download": 0, "cut_attach": 0, "cut_input": 0}
         self.typed, self.messages = b"", []  # of attachments
         self.root = None  # where the files of sandboxes are
         self.changes, self.samples = [], []  # of watches, of metrics
@@ -586,7 +587,9 @@ class FakeApi:
             request.send_header("Content-Length", str(os.fstat(file.fileno()).st_size))
             request.end_headers()
             sent = 0
+            slow = self.fault("slow_download")
             while piece := file.read(65536):
+                time.sleep(0.065 if slow else 0)
                 if sent > 100_000 and self.fault("cut_download"):
                     request.close_connection = True
                     return None

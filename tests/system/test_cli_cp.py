@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import stat
 import subprocess
@@ -367,6 +368,31 @@ def test_progress_on_a_terminal_only(env, here, guest):
     assert done.returncode == 0 and done.stdout == b"" and b"copied 1000 B" in os.read(master, 1000)
     os.close(slave)
     os.close(master)
+
+
+def test_a_bar_grows_on_a_terminal_and_goes(env, here, guest, api):
+    (guest / "f").write_bytes(b"x" * 1_200_000)
+    api.faults["slow_download"] = 1
+    master, slave = pty.openpty()
+    child = subprocess.Popen([space_binary(), "cp", "box:/f", "f"], env=env, cwd=here, stderr=slave, stdin=slave, stdout=subprocess.PIPE)
+    os.close(slave)
+    seen = b""
+    try:
+        while piece := os.read(master, 4096):
+            seen += piece
+    except OSError:
+        pass  # the terminal's other end is closed
+    os.close(master)
+    assert child.wait(60) == 0 and child.stdout.read() == b"" and (here / "f").stat().st_size == 1_200_000
+    lines = seen.split(b"\r\x1b[K")
+    # Nothing but bars on one line that is written anew, then it is cleared for the last word.
+    assert lines[0] == b"" and re.fullmatch(rb"copied 1\.\d MiB in \d\.\d s\r\n", lines[-1]), lines
+    shown = [re.fullmatch(rb"\S*f [0-9.]+ [KM]?i?B(?:, [0-9.]+ [KM]?i?B/s)? \[(#*)(\.*)\] +(\d+) %", line) for line in lines[1:-1]]
+    assert len(shown) >= 3 and all(shown), lines
+    percents = [int(one[3]) for one in shown]
+    assert percents == sorted(percents) and percents[0] < 80 and percents[-1] > percents[0], percents
+    for one in shown:
+        assert len(one[1]) + len(one[2]) == 20 and abs(len(one[1]) - int(one[3]) / 5) <= 1, one[0]
 
 
 def test_json(cp, here, guest):

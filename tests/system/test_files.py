@@ -125,7 +125,7 @@ class TestContent:
         connection.request("PUT", files.at(path=f"{folder}/chunked"), body=iter([b"abc", b"", b"d" * 100_000]),
                            headers={"Authorization": f"Bearer {api.key}"}, encode_chunked=True)
         answer = connection.getresponse()
-        assert answer.status in (200, 201), answer.read()
+        assert answer.status == 201, answer.read()
         connection.close()
         assert files.read(f"{folder}/chunked") == b"abc" + b"d" * 100_000
 
@@ -153,7 +153,7 @@ class TestContent:
             b"Content-Type: application/octet-stream\r\n\r\n%s\r\n" % (boundary.encode(), name.encode(), data)
             for name, data in parts.items()) + b"--%s--\r\n" % boundary.encode()
         answer = files.ask("POST", raw=body, headers={"Content-Type": f"multipart/form-data; boundary={boundary}"}, path=folder)
-        assert answer.status in (200, 201), answer
+        assert answer.status == 200, answer
         for name, data in parts.items():
             assert files.read(f"{folder}/{name}") == data
         cut = files.ask("POST", raw=body[:-30], headers={"Content-Type": f"multipart/form-data; boundary={boundary}"}, path=folder)
@@ -292,11 +292,10 @@ class TestErrors:
 
     @pytest.mark.parametrize("path,status,errno", [
         ("/etc/new", 403, "EACCES"), ("/home/user", 409, "EISDIR"), ("/etc/passwd/x", 409, "ENOTDIR"),
-        ("/home/user/" + "n" * 300, 409, "ENAMETOOLONG"), ("/proc/version", (403, 409), None)])
+        ("/home/user/" + "n" * 300, 409, "ENAMETOOLONG"), ("/proc/version", 403, "EACCES")])
     def test_writes(self, files, path, status, errno):
         answer = files.ask("PUT", raw=b"x", path=path)
-        assert answer.status in (status if isinstance(status, tuple) else (status,)), answer
-        assert errno is None or answer.details["errno"] == errno, answer
+        assert (answer.status, answer.details["errno"]) == (status, errno), answer
 
     @pytest.mark.parametrize("query,field", [
         ({}, "path"), ({"path": ""}, "path"), ({"path": "a\0b"}, "path"), ({"path": "a", "user": "nobody-here"}, "user"),
@@ -356,7 +355,7 @@ class TestNames:
         for name in self.NAMES:
             path = folder.encode() + b"/" + name
             answer = files.ask("PUT", raw=b"in " + name, path=path)
-            assert answer.status in (200, 201), (name, answer)
+            assert answer.status == 201, (name, answer)
             assert files.ask("GET", path=path).body == b"in " + name
         listed = {base64.b64decode(e["name_base64"]) if e.get("name_base64") else e["name"].encode()
                   for e in files.list_all(folder)}
@@ -379,7 +378,7 @@ class TestTar:
         archive = tarfile.open(fileobj=io.BytesIO(answer.body))
         names = {m.name.removeprefix("./").rstrip("/") for m in archive.getmembers()} - {"", "."}
         assert names == {"a", "deep", "deep/b", "link", "hard", "sparse", "new\nline"}
-        put = api.expect((200, 201), "PUT", files.at("/tar", path=f"{folder}/copy"), raw=answer.body)
+        put = api.expect(200, "PUT", files.at("/tar", path=f"{folder}/copy"), raw=answer.body)
         assert put.json
         assert api.check_output(box, f"cd {folder} && diff -r src copy | grep -v node_modules; stat -c %a copy/deep; readlink copy/link") == "750\na\n"
 
@@ -390,7 +389,7 @@ class TestTar:
         tool = {"gzip": ["gzip", "-dc"], "zstd": ["zstd", "-dc"]}[how]
         plain = subprocess.run(tool, input=answer.body, capture_output=True, check=True).stdout
         assert tarfile.open(fileobj=io.BytesIO(plain)).getmember("n").size > 500_000
-        api.expect((200, 201), "PUT", files.at("/tar", path=f"{folder}/{how}", compression=how), raw=answer.body)
+        api.expect(200, "PUT", files.at("/tar", path=f"{folder}/{how}", compression=how), raw=answer.body)
         assert api.check_output(box, f"cmp {folder}/t/n {folder}/{how}/n && echo same") == "same\n"
 
     def evil(self, **fields):
@@ -410,7 +409,7 @@ class TestTar:
         {"type": tarfile.LNKTYPE, "linkname": "../../../etc/passwd"}, {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 3}])
     def test_evil_archives(self, api, box, files, folder, fields):
         answer = api.ask("PUT", files.at("/tar", path=f"{folder}/in", user="root"), raw=self.evil(**fields))
-        assert answer.status in (400, 403, 409), answer
+        assert (answer.status, answer.code, answer.details["errno"]) == (403, "forbidden", "EPERM"), answer
         assert api.run(box, f"ls {folder}/out /tmp/abs {folder}/in/bad", user="root")["stdout"] == ""
 
     def test_a_symlink_in_an_archive_leads_nobody_out(self, api, box, files, folder):

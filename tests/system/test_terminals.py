@@ -84,8 +84,25 @@ class TestTerminal:
             at.write(b"echo status=$?\n")
             at.read_until(b"status=130")
             at.read_until(b"ready> ", after=b"status=130")
+            # What ran last was the echo.
             at.write(b"\x04")
-            assert at.read_to_end()["exit_code"] == 130 or at.events[-1]["exit_code"] == 0
+            assert at.read_to_end()["exit_code"] == 0
+
+    def test_a_terminal_that_is_held_is_told_of(self, api, shared):
+        """By one that outlives its shell and the hang-up; it goes on, unread."""
+        api.run(shared, "rm -f armed let-go mark")
+        _, session = terminal(api, shared, "(trap '' HUP; touch armed; while ! [ -e let-go ]; do sleep 0.1; done; seq 1 20000 && "
+                                           "echo survived >mark) & while ! [ -e armed ]; do sleep 0.1; done; echo done; exit 3")
+        with Attached(api, session["id"]) as at:
+            last = at.read_to_end()
+        assert (last["exit_code"], last["pipe_held"]) == (3, True), last
+        assert at.output["stdout"] == b"done\r\n"
+        api.run(shared, ["touch", "let-go"])
+        poll.until(lambda: api.run(shared, ["cat", "mark"])["stdout"] == "survived\n", 30, "the late writer survives")
+        assert api.output(session["id"]) == b"done\r\n"
+        _, session = terminal(api, shared, "echo alone")
+        with Attached(api, session["id"]) as at:
+            assert at.read_to_end()["pipe_held"] is False
 
     def test_the_end_of_input_is_an_event_too(self, api, shared):
         _, session = terminal(api, shared, "cat")

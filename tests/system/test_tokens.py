@@ -20,8 +20,8 @@ def box(installation):
     installation.api.delete(sandbox)
 
 
-def token(api, box, status=(200, 201), **body):
-    return api.expect(status, "POST", "/v1/tokens", {"sandbox_id": box, **body}).json
+def token(api, box, **body):
+    return api.expect(201, "POST", "/v1/tokens", {"sandbox_id": box, **body}).json
 
 
 class TestSessionTokens:
@@ -61,7 +61,8 @@ class TestSessionTokens:
         made = token(api, box)["token"]
         for path in (f"/v1/sandboxes/{box}", "/v1/sandboxes", f"/v1/sandboxes/{box}/files?path=/etc/hosts"):
             joined = path + ("&" if "?" in path else "?") + f"token={made}"
-            assert api.ask("GET", joined, key=False).status in (400, 401), path
+            answer = api.ask("GET", joined, key=False)
+            assert (answer.status, answer.code) == (401, "unauthorized"), (path, answer)
 
 
 class TestLife:
@@ -151,7 +152,7 @@ class TestReadKeys:
     def reader(self, api):
         made = api.post("/v1/keys", {"name": "looker", "role": "read"}, status=201)
         yield api.as_key(made["key"])
-        api.expect((200, 204), "DELETE", f"/v1/keys/{made['id']}")
+        api.expect(200, "DELETE", f"/v1/keys/{made['id']}")
 
     def test_they_only_look(self, api, box, reader):
         process, session = api.start(box, "cat", stdin="open")
@@ -168,16 +169,52 @@ class TestReadKeys:
         assert api.output(session["id"]) == b"seen by both\n"
         path = f"/v1/sandboxes/{box}"
         for method, rest, body in (("POST", "/run", {"argv": ["true"]}), ("POST", f"/processes/{process['id']}/kill", {}),
-                                   ("PUT", "/files?path=x", None), ("GET", "/ports/80/proxy/", None), ("PUT", "/ports/80", {"public": True})):
-            assert reader.ask(method, path + rest, body, check=False).status == 403, (method, rest)
+                                   ("PUT", "/files?path=x", None), ("GET", "/ports/80/proxy/", None), ("PUT", "/ports/80", {"public": True}),
+                                   ("GET", "/ports/80/tcp", None)):
+            answer = reader.ask(method, path + rest, body, check=False)
+            assert (answer.status, answer.code) == (403, "forbidden"), (method, rest, answer)
+
+    def test_they_forward_no_port(self, api, box, reader):
+        """Neither the key nor a token of it, or one that only reads, where somebody listens and others get through."""
+        api.start(box, ["python3", "-c", LISTENER.replace("8070", "8071")])
+        api.get(f"/v1/sandboxes/{box}/ports/8071", query={"wait": 60})
+        path = f"/v1/sandboxes/{box}/ports/8071/tcp"
+        refused = api.ask("POST", "/v1/tokens", {"sandbox_id": box, "port": 8071, "access": "read"})
+        assert (refused.status, refused.details["field"]) == (400, "access"), refused
+        for credential in (reader.key, token(api, box, access="read")["token"]):
+            head = Open(api, credential, "GET", path, Connection="Upgrade", Upgrade="space-tcp").head
+            assert head.startswith(b"HTTP/1.1 403 "), head
+        head = Open(api, token(api, box, port=8071, access="write")["token"], "GET", path, Connection="Upgrade", Upgrade="space-tcp").head
+        assert head.startswith(b"HTTP/1.1 101 "), head
+
+    def test_a_read_token_writes_nothing_and_starts_nothing(self, api, box):
+        process, session = api.start(box, "echo begun; cat", stdin="open", start="on_attach")
+        looks = api.as_key(token(api, box, session_id=session["id"], access="read")["token"])
+        sees = api.as_key(token(api, box, access="read")["token"])
+        answer = sees.ask("POST", f"/v1/sandboxes/{box}/commands", {"argv": ["true"], "start": "on_attach"})
+        assert (answer.status, answer.code) == (403, "forbidden"), answer
+        for mine in (looks, sees):
+            with Attached(mine, session["id"]) as at:
+                for message in ({"type": "signal", "signal": "SIGKILL"}, {"type": "eof"}, {"type": "resize", "cols": 80, "rows": 24}):
+                    at.tell(**message)
+                    assert at.next_event("error")["code"] == "forbidden"
+                at.write(b"not taken\n")
+                assert at.next_event("error")["code"] == "forbidden"
+                assert at.output["stdout"] == b"" and api.process(box, process["id"])["state"] == "starting"
+        with Attached(looks, session["id"]) as at, Attached(api, session["id"]) as writer:
+            at.read_until(b"begun\n")
+            at.write(b"not taken either\n")
+            assert at.next_event("error")["code"] == "forbidden"
+            writer.tell(type="eof")
+            assert writer.read_to_end()["exit_code"] == 0
+        assert api.output(session["id"]) == b"begun\n"
 
     def test_no_token_of_theirs_writes(self, api, box, reader):
         answer = reader.ask("POST", "/v1/tokens", {"sandbox_id": box, "access": "write"})
         assert answer.status == 403, answer
         made = reader.ask("POST", "/v1/tokens", {"sandbox_id": box, "access": "read"})
-        assert made.status in (200, 201, 403)
-        if made.status != 403:
-            assert api.as_key(made.json["token"]).ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]}).status == 403
+        assert made.status == 201, made
+        assert api.as_key(made.json["token"]).ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]}).status == 403
 
 
 LISTENER = "import socket; s = socket.create_server(('127.0.0.1', 8070)); c = s.accept()[0]; c.recv(1)"
@@ -261,7 +298,7 @@ class TestRevocation:
             assert not one.head or status in one.head.split(b"\r\n")[0], (name, one.head)
         assert not [name for name, one in still_open.items() if one.has_ended()]
         ends = {}
-        api.expect((200, 204), "DELETE", f"/v1/keys/{made['id']}")
+        api.expect(200, "DELETE", f"/v1/keys/{made['id']}")
         answered = time.monotonic()
         while still_open and time.monotonic() - answered < 20:
             select.select([one.socket for one in still_open.values()], [], [], 0.01)
@@ -281,7 +318,7 @@ class TestCors:
         path = f"/v1/sessions/{session['id']}/output?stream=stdout"
         answer = api.ask("OPTIONS", path, key=False, check=False, headers={
             "Origin": "https://app.example", "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"})
-        assert answer.status in (200, 204) and answer.headers["Access-Control-Allow-Origin"] == "*"
+        assert answer.status == 204 and answer.headers["Access-Control-Allow-Origin"] == "*"
         assert "authorization" in answer.headers["Access-Control-Allow-Headers"].lower()
         answer = api.ask("GET", path, headers={"Origin": "https://app.example"})
         assert answer.headers["Access-Control-Allow-Origin"] == "*" and "Access-Control-Allow-Credentials" not in answer.headers
