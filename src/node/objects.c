@@ -604,12 +604,26 @@ static int make_dirs(struct objects *o, struct error *err)
                  : 0;
 }
 
+/* Without a store nobody asks what they are of, nor whether somebody else still needs them. */
+static void remove_images(const struct node *node)
+{
+    char path[OBJECTS_PATH_SIZE];
+    int r;
+
+    (void)snprintf(path, sizeof(path), "%s/images", node->parts->volume);
+    r = dir_remove_tree(AT_FDCWD, path);
+    if (r < 0) {
+        log_warning("images_not_removed", "error=%s", strerror(-r));
+    }
+}
+
 int objects_new(struct node *node, struct error *err)
 {
     struct objects *o;
     int r;
 
     if (strcmp(node->settings.objects_store, "none") == 0) {
+        remove_images(node);
         return 0;
     }
     o = calloc(1, sizeof(*o));

@@ -305,9 +305,13 @@ def test_what_goes_while_there_is_no_store(away):
     suspend(api, sandbox)
     wait_stored(api, f"/v1/sandboxes/{sandbox}")
     assert away.store.manifests(sandbox)
+    images = away.data / "volume/images"
+    assert list(images.iterdir())
     away.cli("down", "--keep-sandboxes")
     away.write_config(objects__store="none")
     away.up()
+    assert not images.exists(), "nobody else would remove them when their bases go"
+    assert wake(away.api, sandbox)["sandbox"]["state"] == "running"
     away.api.delete(sandbox)
     away.cli("down", "--keep-sandboxes")
     away.write_config(objects__store=away.store.path)
