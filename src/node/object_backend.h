@@ -9,6 +9,8 @@ struct object_backend {
     int (*has)(void *self, const char *key, uint64_t *ret_bytes, struct error *err);
     int (*list)(void *self, const char *prefix, object_list_fn fn, void *arg, struct error *err);
     int (*remove)(void *self, const char *key, struct error *err);
+    /* NULL: an object comes whole or not at all. */
+    int (*abort_cut)(void *self, const char *prefix, int64_t keep_seconds, struct error *err);
     void (*close)(void *self);
 };
 

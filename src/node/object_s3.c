@@ -29,6 +29,7 @@
 /* From here on in parts: a transfer that breaks costs one part. */
 #define PART_BYTES (8U * 1024U * 1024U)
 #define PARTS_MAX  1024U
+#define ABORTS_MAX 100
 
 struct object_s3 {
     const struct object_place *place;
@@ -306,6 +307,15 @@ static int put_parts(struct object_s3 *s,
     return r < 0 ? r : buf_error(list);
 }
 
+static int abort_upload(struct object_s3 *s, const char *key, const char *id, struct error *err)
+{
+    char query[300];
+    struct s3_request rq = {.method = "DELETE", .key = key, .query = query};
+    int n = snprintf(query, sizeof(query), "uploadId=%s", id);
+
+    return n < (int)sizeof(query) ? run(s, &rq, err) : -ENAMETOOLONG;
+}
+
 static int put_large(struct object_s3 *s, const char *key, struct span bytes, struct error *err)
 {
     _cleanup_buf_ struct buf list = buf_make(PARTS_MAX * 256U);
@@ -333,8 +343,7 @@ static int put_large(struct object_s3 *s, const char *key, struct span bytes, st
         }
     }
     if (r < 0) {
-        rq = (struct s3_request){.method = "DELETE", .key = key, .query = query};
-        (void)run(s, &rq, &ignored);
+        (void)abort_upload(s, key, id, &ignored);
         return r;
     }
     return 0;
@@ -484,6 +493,82 @@ static int s3_list(void *self, const char *prefix, object_list_fn fn, void *arg,
     return visit;
 }
 
+/* ---- uploads whose process was killed ---- */
+
+/* A key of this store's, as it stands in a URL: NULL when it is not one. */
+static const char *own_key(const struct object_s3 *s, const struct s3_upload *upload)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789./";
+    size_t skip = s->place->prefix[0] != '\0' ? strlen(s->place->prefix) + 1 : 0;
+    const char *key = &upload->key[skip];
+
+    if (strlen(upload->key) <= skip ||
+        strncmp(upload->key, s->place->prefix, skip > 0 ? skip - 1 : 0) != 0 ||
+        (skip > 0 && upload->key[skip - 1] != '/')) {
+        return NULL;
+    }
+    return key[strspn(key, plain)] == '\0' && strlen(key) < OBJECT_KEY_SIZE ? key : NULL;
+}
+
+/* 1 when it is gone. */
+static int
+abort_old(struct object_s3 *s, const struct s3_upload *upload, int64_t before, struct error *err)
+{
+    const char *key = own_key(s, upload);
+    int64_t initiated;
+    char *id;
+    int r;
+
+    if (key == NULL || clock_parse(upload->initiated, &initiated) < 0 ||
+        initiated / 1000 > before) {
+        return 0;
+    }
+    id = curl_easy_escape(s->curl, upload->id, 0);
+    r = id == NULL ? error_set(err, ENOMEM, "no memory") : abort_upload(s, key, id, err);
+    curl_free(id);
+    return r < 0 ? r : 1;
+}
+
+static int s3_abort_cut(void *self, const char *prefix, int64_t keep_seconds, struct error *err)
+{
+    struct object_s3 *s = self;
+    char whole[OBJECT_KEY_SIZE + 160];
+    char query[URL_SIZE];
+    struct s3_request rq = {.method = "GET", .key = "", .query = query, .max = LIST_MAX};
+    _cleanup_buf_ struct buf page = buf_make(0);
+    struct s3_upload upload;
+    struct s3_list list;
+    int64_t before;
+    int count = 0;
+    char *escaped;
+    int r;
+
+    (void)snprintf(whole, sizeof(whole), "%s%s%s", s->place->prefix,
+                   s->place->prefix[0] != '\0' ? "/" : "", prefix);
+    escaped = curl_easy_escape(s->curl, whole, 0);
+    if (escaped == NULL) {
+        return error_set(err, ENOMEM, "no memory");
+    }
+    (void)snprintf(query, sizeof(query), "prefix=%s&uploads=", escaped);
+    curl_free(escaped);
+    r = run(s, &rq, err);
+    if (r < 0 || r == 404) {
+        return r < 0 ? r : missing_bucket(s, err);
+    }
+    before = time_of_server(s) - keep_seconds;
+    page = s->body;
+    s->body = buf_make(0);
+    r = s3_uploads_parse(buf_span(&page), &list);
+    while (r >= 0 && count < ABORTS_MAX && (r = s3_uploads_next(&list, &upload)) == 1) {
+        r = abort_old(s, &upload, before, err);
+        if (r < 0) {
+            return r;
+        }
+        count += r;
+    }
+    return r < 0 ? error_set(err, EBADMSG, "the object store's list makes no sense") : count;
+}
+
 static void s3_close(void *self)
 {
     struct object_s3 *s = self;
@@ -515,5 +600,6 @@ const struct object_backend object_s3_backend = {
     .has = s3_has,
     .list = s3_list,
     .remove = s3_remove,
+    .abort_cut = s3_abort_cut,
     .close = s3_close,
 };

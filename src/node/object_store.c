@@ -113,6 +113,23 @@ int object_store_list(
     return r;
 }
 
+int object_store_abort_cut(struct object_store *store,
+                           const char *prefix,
+                           int64_t keep_seconds,
+                           struct error *err)
+{
+    unsigned int call;
+    int r;
+
+    if (store->ops->abort_cut == NULL) {
+        return 0;
+    }
+    call = object_pulse_begin(store->pulse);
+    r = store->ops->abort_cut(store->self, prefix, keep_seconds, err);
+    object_pulse_end(store->pulse, call);
+    return r;
+}
+
 int object_store_remove(struct object_store *store, const char *key, struct error *err)
 {
     unsigned int call = object_pulse_begin(store->pulse);

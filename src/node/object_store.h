@@ -51,6 +51,12 @@ int object_store_list(struct object_store *store,
                       object_list_fn fn,
                       void *arg,
                       struct error *err) _must_check_;
+/* Of writes of such keys that were cut and are as old: what the store has kept for their end.
+ * Returns how many, a hundred at most. */
+int object_store_abort_cut(struct object_store *store,
+                           const char *prefix,
+                           int64_t keep_seconds,
+                           struct error *err) _must_check_;
 /* 0, also when there is none. */
 int object_store_remove(struct object_store *store, const char *key, struct error *err)
     _must_check_;

@@ -289,6 +289,20 @@ static int sweep_all(struct sweep *s, json_t *result, struct error *err)
     return r == 0 ? remove_keys(s, &s->found, err) : r;
 }
 
+/* Large objects alone go in parts. A server that cannot list such writes, or may not, is no reason
+ * to give up: it has rules of its own for them. */
+static void abort_cut(struct sweep *s)
+{
+    static const char *const prefixes[] = {"manifests/", "bases/"};
+    struct error ignored = {0};
+
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+        int n = object_store_abort_cut(s->work->store, prefixes[i], s->keep_seconds, &ignored);
+
+        s->removed += n > 0 ? (uint64_t)n : 0;
+    }
+}
+
 int object_work_sweep(struct object_work *w, json_t *result, struct error *err)
 {
     struct sweep s = {.work = w};
@@ -301,6 +315,7 @@ int object_work_sweep(struct object_work *w, json_t *result, struct error *err)
     s.keep_seconds = json_integer_value(keep);
     r = sweep_all(&s, result, err);
     if (r == 0) {
+        abort_cut(&s);
         (void)json_object_set_new(result, "chunks", json_integer((json_int_t)s.kept));
         (void)json_object_set_new(result, "bytes", json_integer((json_int_t)s.kept_bytes));
         (void)json_object_set_new(result, "removed", json_integer((json_int_t)s.removed));

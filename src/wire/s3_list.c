@@ -174,3 +174,33 @@ int s3_list_next(struct s3_list *list, struct s3_object *ret)
     *ret = object;
     return 1;
 }
+
+int s3_uploads_parse(struct span body, struct s3_list *ret)
+{
+    if (find_text(body, "<ListMultipartUploadsResult") == body.n ||
+        find_text(body, "</ListMultipartUploadsResult>") == body.n) {
+        return -EBADMSG;
+    }
+    *ret = (struct s3_list){.rest = body};
+    return 0;
+}
+
+int s3_uploads_next(struct s3_list *list, struct s3_upload *ret)
+{
+    struct s3_upload upload = {.key = ""};
+    struct span inside;
+    size_t end = 0;
+    int r = find_element(list->rest, "Upload", &inside, &end);
+
+    if (r <= 0) {
+        return r;
+    }
+    if (get_text(inside, "Key", upload.key, sizeof(upload.key)) != 1 ||
+        get_text(inside, "UploadId", upload.id, sizeof(upload.id)) != 1 ||
+        get_text(inside, "Initiated", upload.initiated, sizeof(upload.initiated)) != 1) {
+        return -EBADMSG;
+    }
+    list->rest = span_skip(list->rest, end);
+    *ret = upload;
+    return 1;
+}

@@ -69,6 +69,26 @@ static void test_refused(void **state)
     }
 }
 
+static void test_uploads(void **state)
+{
+    static const char whole[] =
+        "<ListMultipartUploadsResult><Bucket>b</Bucket><UploadIdMarker></UploadIdMarker>"
+        "<Upload><Key>p/manifests/a</Key><UploadId>i+/=&amp;</UploadId><Initiator><ID>x</ID>"
+        "</Initiator><Initiated>2026-11-30T10:00:00.000Z</Initiated></Upload>"
+        "<Upload><Key>p/b</Key><UploadId>2</UploadId></Upload></ListMultipartUploadsResult>";
+    struct s3_list list;
+    struct s3_upload upload;
+
+    (void)state;
+    assert_int_equal(s3_uploads_parse(span_of_str(page), &list), -EBADMSG);
+    assert_int_equal(s3_uploads_parse(span_of_str(whole), &list), 0);
+    assert_int_equal(s3_uploads_next(&list, &upload), 1);
+    assert_string_equal(upload.key, "p/manifests/a");
+    assert_string_equal(upload.id, "i+/=&");
+    assert_string_equal(upload.initiated, "2026-11-30T10:00:00.000Z");
+    assert_int_equal(s3_uploads_next(&list, &upload), -EBADMSG); /* without its time */
+}
+
 static void test_text(void **state)
 {
     char text[8];
@@ -86,6 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_page),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_uploads),
         cmocka_unit_test(test_text),
     };
 

@@ -101,6 +101,21 @@ def test_a_large_manifest_goes_in_parts(s3, worker, tmp_path, files):
         os.close(fd)
 
 
+def test_uploads_that_were_cut_are_aborted(s3, worker, files):
+    """When they are old, and only the store's own."""
+    assert put(worker, files)["ok"]
+    cut = [s3.begin_upload("a/b/manifests/" + OWNER + "." + "0" * 64), s3.begin_upload("a/b/bases/" + "1" * 64)]
+    others = [s3.begin_upload("a/c/manifests/x"), s3.begin_upload("a/b/manifests/x y?"), s3.begin_upload("a/b/mine")]
+    assert worker.run("sweep", keep_seconds=3600)["removed"] == 0 and set(s3.uploads) == {*cut, *others}
+    assert worker.run("sweep", keep_seconds=0)["removed"] == 2 and set(s3.uploads) == set(others)
+    s3.faults = [None] * 20
+    before = len(s3.requests)
+    assert worker.run("sweep", keep_seconds=0)["removed"] == 0
+    lists = [number for number, (_, target) in enumerate(s3.requests[before:]) if "uploads=" in target]
+    s3.faults = [None] * lists[0] + [403, 403]  # not for this key: no reason to give up
+    assert worker.run("sweep", keep_seconds=0)["ok"] and not s3.faults
+
+
 def test_faults_that_pass(s3, worker, files, tmp_path):
     s3.faults = [503, "drop", 500]
     answer = put(worker, files)

@@ -98,8 +98,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server = self.server.s3
         etag = f'"{hashlib.md5(body).hexdigest()}"'
         if self.command == "POST" and "uploads" in query:
-            server.uploads["up/1"] = {}
-            self.answer(200, b"<InitiateMultipartUploadResult><UploadId>up/1</UploadId></InitiateMultipartUploadResult>")
+            upload = server.begin_upload(key)
+            self.answer(200, f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>".encode())
         elif self.command == "PUT" and "uploadId" in query:
             server.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
             self.answer(200, ETag=etag)
@@ -114,8 +114,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             server.put(key, body)
             self.answer(200, ETag=etag)
         elif self.command == "DELETE":
-            server.objects.pop(key, None)
+            if "uploadId" in query:
+                if server.began.get(query["uploadId"][0], ("",))[0] != key:
+                    raise Refused(404, "NoSuchUpload")
+                server.uploads.pop(query["uploadId"][0])
+            else:
+                server.objects.pop(key, None)
             self.answer(204)
+        elif not key and "uploads" in query:
+            self.list_uploads(query["prefix"][0])
         elif not key:
             self.list(query)
         elif key not in server.objects:
@@ -137,6 +144,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(200, f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{text}"
                          "</ListBucketResult>".encode(), Date=email.utils.formatdate(usegmt=True))
 
+    def list_uploads(self, prefix):
+        server = self.server.s3
+        text = "".join(f"<Upload><Key>{saxutils.escape(server.began[one][0])}</Key><UploadId>{one}</UploadId>"
+                       f"<Initiator><ID>x</ID></Initiator><Initiated>{server.began[one][1]}</Initiated></Upload>"
+                       for one in server.uploads if server.began[one][0].startswith(prefix))
+        self.answer(200, f"<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>{text}</ListMultipartUploadsResult>".encode(),
+                    Date=email.utils.formatdate(usegmt=True))
+
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = serve
 
 
@@ -145,6 +160,7 @@ class S3:
 
     def __init__(self):
         self.objects, self.uploads, self.requests, self.faults = {}, {}, [], []
+        self.began = {}  # uploads, also ended ones: (key, when)
         self.lock = threading.Lock()
         self.is_stuck = False  # answers each page with the first one
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -152,9 +168,17 @@ class S3:
         self.endpoint = f"http://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
+    @staticmethod
+    def now():
+        return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
     def put(self, key, body):
-        now = datetime.datetime.now(datetime.timezone.utc)
-        self.objects[key] = (body, now.strftime("%Y-%m-%dT%H:%M:%S.000Z"))
+        self.objects[key] = (body, self.now())
+
+    def begin_upload(self, key):
+        upload = f"up/{len(self.began) + 1}"
+        self.began[upload], self.uploads[upload] = (key, self.now()), {}
+        return upload
 
     def close(self):
         self.http.shutdown()
