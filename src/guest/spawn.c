@@ -208,7 +208,9 @@ static int child_main(void *argument)
 }
 
 #if SPAWN_SHARES_MEMORY
-/* clone3 with a new stack cannot return in the child, so the child's call is made here. */
+/* clone3 with a new stack cannot return in the child, so the child's call is made here. What it
+ * calls, and with what, is in registers by name: "r" may be the stack's own or rbp, and those are
+ * others in the child. */
 static long clone_child(struct clone_args *args, int (*run)(void *), void *argument)
 {
     long result;
@@ -217,13 +219,12 @@ static long clone_child(struct clone_args *args, int (*run)(void *), void *argum
                      "test %%rax, %%rax\n\t"
                      "jnz 1f\n\t"
                      "xor %%ebp, %%ebp\n\t"
-                     "mov %[argument], %%rdi\n\t"
-                     "call *%[run]\n\t"
+                     "mov %%rbx, %%rdi\n\t"
+                     "call *%%rdx\n\t"
                      "hlt\n"
                      "1:"
                      : "=a"(result)
-                     : "a"((long)SYS_clone3), "D"(args),
-                       "S"(sizeof(*args)), [run] "r"(run), [argument] "r"(argument)
+                     : "a"((long)SYS_clone3), "D"(args), "S"(sizeof(*args)), "b"(argument), "d"(run)
                      : "rcx", "r11", "cc", "memory");
     if (result < 0) {
         errno = (int)-result;
