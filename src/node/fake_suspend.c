@@ -49,8 +49,9 @@ const char *sandbox_state_name(enum sandbox_state state)
     return names[state];
 }
 
-struct ram_stage *ram_stage_new(int proc_fd, int image_fd, bool is_memfd)
+struct ram_stage *ram_stage_new(int proc_fd, int image_fd, bool is_memfd, uint64_t reserve_mib)
 {
+    (void)reserve_mib;
     (void)proc_fd;
     (void)image_fd;
     (void)is_memfd;

@@ -1,15 +1,21 @@
 #include "node/ram_stage.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include <sys/mman.h>
 
+#include "base/buf.h"
 #include "base/fd.h"
+#include "node/admission.h"
 #include "node/ram_layer.h"
 
-#define SPARE_BYTES (4U * 1024U * 1024U)
+#define MIB         1048576ULL
+#define SPARE_BYTES (4 * MIB)
+#define GROWTH_MAX  (32 * MIB)
 #define RUNS_MAX    65536U
+#define MEMINFO_MAX 16384U
 
 struct stage_run {
     uint32_t first;
@@ -35,7 +41,30 @@ static int count_run(void *arg, uint32_t first, uint32_t pages)
     return 0;
 }
 
-static int make_room(struct ram_stage *stage)
+uint64_t ram_stage_limit_mib(uint64_t available_mib, uint64_t reserve_mib)
+{
+    uint64_t limit = available_mib > reserve_mib ? (available_mib - reserve_mib) / 4 : 0;
+
+    if (limit < RAM_STAGE_MIB_MIN) {
+        return RAM_STAGE_MIB_MIN;
+    }
+    return limit < RAM_STAGE_MIB_MAX ? limit : RAM_STAGE_MIB_MAX;
+}
+
+static uint64_t limit_bytes(uint64_t reserve_mib)
+{
+    _cleanup_buf_ struct buf text = buf_make(MEMINFO_MAX);
+    uint64_t available = 0;
+    uint64_t total;
+
+    if (file_read(AT_FDCWD, "/proc/meminfo", MEMINFO_MAX, &text) < 0 ||
+        admission_parse_meminfo(buf_str(&text), &total, &available) < 0) {
+        available = 0;
+    }
+    return ram_stage_limit_mib(available, reserve_mib) * MIB;
+}
+
+static int make_room(struct ram_stage *stage, uint64_t reserve_mib)
 {
     uint64_t pages = 0;
     uint64_t bytes;
@@ -46,10 +75,10 @@ static int make_room(struct ram_stage *stage)
         return r;
     }
     bytes = pages * RAM_PAGE_BYTES;
-    if (bytes > RAM_STAGE_BYTES_MAX) {
+    if (bytes > RAM_STAGE_MIB_MIN * MIB && bytes > limit_bytes(reserve_mib)) {
         return -EFBIG;
     }
-    bytes += bytes / 2 + SPARE_BYTES;
+    bytes += SPARE_BYTES + (bytes / 2 < GROWTH_MAX ? bytes / 2 : GROWTH_MAX);
     stage->runs = malloc(RUNS_MAX * sizeof(*stage->runs));
     room = stage->runs == NULL ? MAP_FAILED
                                : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -62,7 +91,7 @@ static int make_room(struct ram_stage *stage)
     return 0;
 }
 
-struct ram_stage *ram_stage_new(int proc_fd, int image_fd, bool is_memfd)
+struct ram_stage *ram_stage_new(int proc_fd, int image_fd, bool is_memfd, uint64_t reserve_mib)
 {
     struct ram_stage *stage = calloc(1, sizeof(*stage));
     struct error err;
@@ -74,7 +103,7 @@ struct ram_stage *ram_stage_new(int proc_fd, int image_fd, bool is_memfd)
         free(stage);
         return NULL;
     }
-    if (make_room(stage) < 0) {
+    if (make_room(stage, reserve_mib) < 0) {
         ram_stage_free(stage);
         return NULL;
     }

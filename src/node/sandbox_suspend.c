@@ -472,7 +472,8 @@ static void make_stage(struct sandbox_capture *c)
     _cleanup_close_ int image = open(c->ram_path, O_RDONLY | O_CLOEXEC);
 
     if (image >= 0 && c->source.proc_fd >= 0) {
-        c->source.stage = ram_stage_new(c->source.proc_fd, image, c->source.ram_is_memfd);
+        c->source.stage = ram_stage_new(c->source.proc_fd, image, c->source.ram_is_memfd,
+                                        c->node->parts->reserve_mib);
     }
 }
 

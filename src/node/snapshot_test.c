@@ -157,7 +157,7 @@ static void test_memory_comes_back(void **state)
 static struct ram_stage *stage_of(struct fixture *f)
 {
     _cleanup_close_ int image = open(f->rig.image_path, O_RDONLY | O_CLOEXEC);
-    struct ram_stage *stage = ram_stage_new(f->rig.proc_fd, image, false);
+    struct ram_stage *stage = ram_stage_new(f->rig.proc_fd, image, false, 0);
 
     assert_non_null(stage);
     return stage;
@@ -215,6 +215,15 @@ static void test_memory_that_does_not_fit_the_stage(void **state)
     assert_int_equal(snapshot_check(f->dir, &facts, NULL), 0);
     snapshot_room_give_back(&f->room, sizes.promised_bytes);
     ram_stage_free(TAKE(f->stage));
+}
+
+static void test_a_stage_leaves_the_host_its_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(ram_stage_limit_mib(0, 1024), RAM_STAGE_MIB_MIN);
+    assert_int_equal(ram_stage_limit_mib(1024, 1024), RAM_STAGE_MIB_MIN);
+    assert_int_equal(ram_stage_limit_mib(1424, 1024), 100);
+    assert_int_equal(ram_stage_limit_mib(4096, 1024), RAM_STAGE_MIB_MAX);
 }
 
 static void test_a_stage_has_its_own_room_check(void **state)
@@ -530,6 +539,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_memory_comes_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_memory_that_was_staged, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_memory_that_does_not_fit_the_stage, set_up, tear_down),
+        cmocka_unit_test(test_a_stage_leaves_the_host_its_memory),
         cmocka_unit_test_setup_teardown(test_a_stage_has_its_own_room_check, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_image_outlives_its_base, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_full_disk_is_found_before_it_is_full, set_up,
