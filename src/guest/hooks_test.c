@@ -68,7 +68,7 @@ static void assert_content(struct place *p, const char *name, const char *wanted
 
     assert_int_equal(file_read(p->fd, name, 4096, &b), 0);
     buf_put(&b, span_make("", 1));
-    assert_string_equal(buf_span(&b).p, wanted);
+    assert_string_equal((const char *)buf_span(&b).p, wanted);
 }
 
 static bool is_there(struct place *p, const char *name)
