@@ -22,6 +22,7 @@
 #define SETTINGS_LIMIT     1048576U
 #define COMMAND_LIMIT      8388608U
 #define COMMAND_TIMEOUT_MS 30000
+#define DEPTH_MAX          32U /* of JSON */
 #define STAGE_TEMPLATE     "/var/tmp/space-bundle-XXXXXX"
 
 struct bundle {
@@ -42,39 +43,45 @@ static void stage_text(const struct bundle *b, const char *name, struct span tex
     }
 }
 
-/* "env" of any depth goes: values of the environment are the users' secrets. */
-static void drop_env(json_t *value)
+static int put_inner(json_t *left, json_t *inner)
 {
-    json_t *stack[64] = {value};
-    size_t depth = 1;
+    return json_is_object(inner) || json_is_array(inner) ? json_array_append(left, inner) : 0;
+}
 
-    while (depth > 0) {
-        json_t *at = stack[--depth];
+/* "env" of any depth goes: values of the environment are the users' secrets. 0, or -1 when that
+ * could not be done. */
+static int drop_env(json_t *value)
+{
+    _cleanup_json_ json_t *left = json_array();
+    int r = left == NULL ? -1 : put_inner(left, value);
+
+    while (r == 0 && json_array_size(left) > 0) {
+        size_t last = json_array_size(left) - 1;
+        _cleanup_json_ json_t *at = json_incref(json_array_get(left, last));
         const char *key;
         json_t *inner;
         size_t i;
 
+        (void)json_array_remove(left, last);
         (void)json_object_del(at, "env");
         json_object_foreach(at, key, inner) {
-            if (depth < 64 && (json_is_object(inner) || json_is_array(inner))) {
-                stack[depth++] = inner;
-            }
+            r |= put_inner(left, inner);
         }
         json_array_foreach(at, i, inner) {
-            if (depth < 64 && (json_is_object(inner) || json_is_array(inner))) {
-                stack[depth++] = inner;
-            }
+            r |= put_inner(left, inner);
         }
     }
+    return r;
 }
 
 static void stage_json(const struct bundle *b, const char *name, const json_t *json)
 {
     json_t *copy = json_deep_copy(json);
-    char *text;
+    char *text = NULL;
 
-    drop_env(copy);
-    text = json_dumps(copy, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    if (drop_env(copy) == 0) {
+        text = json_dumps(copy, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    }
     if (text != NULL) {
         stage_text(b, name, span_of_str(text));
     }
@@ -211,11 +218,15 @@ static void stage_all(struct bundle *b, const json_t *doctor)
 
 static int pack(const char *stage, const char *path, struct error *err)
 {
-    const char *const argv[] = {"tar", "-czf", path,           "--owner=0", "--group=0",
-                                "-C",  stage,  "space-bundle", NULL};
+    char file[PATH_MAX + 8];
+    /* A name with a colon is a file here too, no other machine. */
+    const char *const argv[] = {"tar", "--force-local", "-cz", file, "--owner=0", "--group=0", "-C",
+                                stage, "space-bundle",  NULL};
     struct child_options o = {.timeout_ms = 4 * COMMAND_TIMEOUT_MS};
-    int status = child_run(argv, &o, err);
+    int status;
 
+    (void)snprintf(file, sizeof(file), "--file=%.*s", PATH_MAX, path);
+    status = child_run(argv, &o, err);
     return status > 0 ? error_set(err, EPROTO, "tar failed (status %d)", status) : status;
 }
 

@@ -115,7 +115,7 @@ int installation_check_owner(const struct cli *cli, struct error *err)
             return error_set(err, EADDRINUSE,
                              "%s (pid %d) runs in %.120s for the data_dir %.120s, not for %.120s: "
                              "set another run_dir in these settings, or stop that one with its own "
-                             "(`space down`)",
+                             "(`space down`; if it was these that changed, with the old data_dir)",
                              daemon_name((enum daemon_id)id), (int)ref.pid, s->run_dir, owner,
                              s->data_dir);
         }

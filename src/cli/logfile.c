@@ -12,21 +12,41 @@
 #define COPY_STEP_BYTES 65536U
 #define PATH_SIZE       4096
 
+/* Ours alone, and never a pipe, whose writer would wait for a reader. */
+static int open_own(const char *path, int flags)
+{
+    _cleanup_close_ int fd =
+        open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | flags, 0640);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        return -errno;
+    }
+    if (!S_ISREG(st.st_mode) || st.st_nlink != 1) {
+        return -EMLINK;
+    }
+    return fcntl(fd, F_SETFL, flags & O_APPEND) < 0 ? -errno : TAKE_FD(fd);
+}
+
 int logfile_open(const char *path, struct error *err)
 {
-    int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0640);
+    int fd = open_own(path, O_APPEND | O_CREAT);
 
-    return fd >= 0 ? fd : error_set(err, errno, "cannot open %.180s: %s", path, strerror(errno));
+    if (fd == -EMLINK) {
+        return error_set(err, EINVAL, "%.180s is no file of its own: remove it", path);
+    }
+    return fd >= 0 ? fd : error_set(err, -fd, "cannot open %.180s: %s", path, strerror(-fd));
 }
 
 /* Copies the first n bytes of `from` into a new file. */
 static int copy_head(int from, off_t n, const char *path)
 {
-    _cleanup_close_ int to =
-        open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+    _cleanup_close_ int to = -1;
     uint8_t bytes[COPY_STEP_BYTES];
     off_t at = 0;
 
+    (void)unlink(path);
+    to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0640);
     if (to < 0) {
         return -errno;
     }
@@ -64,15 +84,18 @@ static void shift_old(const char *path)
 
 int logfile_rotate(const char *path, uint64_t limit_bytes)
 {
-    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+    _cleanup_close_ int fd = open_own(path, 0);
     char first[PATH_SIZE];
     struct statfs fs;
     struct stat st;
     off_t whole_blocks;
     int r;
 
-    if (fd < 0 || fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0) {
-        return errno == ENOENT ? 0 : -errno;
+    if (fd < 0) {
+        return fd == -ENOENT ? 0 : fd;
+    }
+    if (fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0) {
+        return -errno;
     }
     if ((uint64_t)st.st_size <= limit_bytes || st.st_size < 2) {
         return 0;

@@ -67,6 +67,45 @@ static void test_rotation_keeps_every_line_and_the_writer(void **state)
     assert_int_equal(dir_remove_tree(AT_FDCWD, dir), 0);
 }
 
+static void test_what_is_no_file_of_its_own_is_refused(void **state)
+{
+    char dir[] = "/var/tmp/logfile-test-XXXXXX";
+    char path[64];
+    char other[64];
+    struct stat st;
+    int fd;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof(path), "%s/x.log", dir);
+    (void)snprintf(other, sizeof(other), "%s/x.log.1", dir);
+    assert_int_equal(mkfifo(path, 0600), 0); /* neither opened nor waited for */
+    assert_true(logfile_open(path, NULL) < 0);
+    assert_true(logfile_rotate(path, 1) < 0);
+    assert_int_equal(unlink(path), 0);
+    fd = logfile_open(path, NULL);
+    assert_true(fd >= 0);
+    put_lines(fd, 0, 2000);
+    assert_int_equal(link(path, other), 0); /* a name elsewhere */
+    assert_true(logfile_open(path, NULL) < 0);
+    assert_true(logfile_rotate(path, 10000) < 0);
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(mkfifo(other, 0600), 0);
+    for (int i = 2; i <= LOGFILE_KEEP; i++) { /* so that the pipe stays in the way */
+        char name[64];
+
+        (void)snprintf(name, sizeof(name), "%s/x.log.%d", dir, i);
+        assert_int_equal(mkdir(name, 0700), 0);
+        (void)snprintf(name, sizeof(name), "%s/x.log.%d/a", dir, i);
+        assert_int_equal(mkdir(name, 0700), 0);
+    }
+    assert_int_equal(logfile_rotate(path, 10000), 1);
+    assert_int_equal(lstat(other, &st), 0);
+    assert_true(S_ISREG(st.st_mode));
+    (void)close(fd);
+    assert_int_equal(dir_remove_tree(AT_FDCWD, dir), 0);
+}
+
 static void test_process_records(void **state)
 {
     char dir[] = "/tmp/proc-test-XXXXXX";
@@ -107,6 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rotation_keeps_every_line_and_the_writer),
+        cmocka_unit_test(test_what_is_no_file_of_its_own_is_refused),
         cmocka_unit_test(test_process_records),
     };
 

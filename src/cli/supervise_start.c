@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <sys/pidfd.h>
@@ -82,16 +83,22 @@ static void protect_from_oom(void)
     }
 }
 
+/* The data_dir is what the program will read, not what was there when the supervisor began. */
 static void write_record(const struct supervise_start_options *o, int pipe_fd)
 {
+    struct settings *now = calloc(1, sizeof(*now));
     char path[INSTALLATION_PATH_SIZE];
     struct proc_ref self;
+    struct error err;
     int r = proc_find(getpid(), &self);
 
     daemon_record_path(o->settings, o->id, path);
     if (r == 0) {
-        r = proc_record_write(path, &self, o->settings->data_dir);
+        bool is_read = now != NULL && settings_load(now, o->config_path, &err) == 0;
+
+        r = proc_record_write(path, &self, is_read ? now->data_dir : o->settings->data_dir);
     }
+    free(now);
     if (r < 0) {
         die(pipe_fd, "cannot write the pid file", -r);
     }

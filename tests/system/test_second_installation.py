@@ -570,6 +570,16 @@ def test_a_port_below_1024(second):
         second.up()
 
 
+def test_a_volume_whose_making_was_cut_off_is_finished(second):
+    """Mounted, and not marked yet: what a kill between the two leaves."""
+    mark = second.data / "volume/.space-volume"
+    kind = mark.read_text()
+    mark.unlink()
+    second.set_up("volume")
+    assert mark.read_text() == kind
+    assert second.logs.stat().st_uid == 0, "root opens its logs in no directory of another user's"
+
+
 def moved(installation, top):
     """The installation as it is on another machine: the same but for its paths."""
     made = copy.copy(installation)
