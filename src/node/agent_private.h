@@ -121,6 +121,7 @@ struct agent {
     bool ack_timer_set;
     bool adopted_closed; /* channels numbered by an earlier run were closed: late frames may come */
     bool reports_known;  /* a conversation of ours has been complete: no unknown process exists */
+    bool spares_unknown; /* not all records could be read: whom none names was not given up */
     int64_t begin_deadline_ms; /* 0: none */
     agent_done_fn begin_done;
     void *begin_arg;
@@ -142,7 +143,6 @@ struct agent {
     struct list rehearsals;
     int64_t late_window_ms;  /* frames for channels that were closed here are ignored, but only */
     unsigned int late_count; /* so many */
-
     enum agent_failure failure;
     char failure_message[200];
     unsigned int busy; /* callbacks are on the stack: agent_free only marks it */

@@ -190,7 +190,7 @@ void agent_on_report(struct agent *agent, const struct agent_frame *frame)
         agent->adopted_closed = true; /* it may speak until it has read this */
         agent_forget_format(&agent->out, frame->channel);
         agent_schedule_flush(agent);
-        if (!m.exited) {
+        if (!m.exited && !agent->spares_unknown) {
             /* Its START was given up, by an earlier run of this program too: its caller has heard
              * that it does not run. What an ended one left behind stays. */
             agent_kill_given_up(agent, frame->channel);
@@ -249,6 +249,11 @@ static void open_conversation(struct agent *agent)
     if (agent->state == AGENT_STATE_READY) {
         agent_end_begin(agent, 0);
     }
+}
+
+void agent_spare_unknown(struct agent *agent)
+{
+    agent->spares_unknown = true;
 }
 
 void agent_on_report_end(struct agent *agent, const struct agent_frame *frame)

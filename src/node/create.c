@@ -397,7 +397,8 @@ static bool is_due_late(const struct create *create, const struct sandbox *sb)
     return !create->has_run ||
            (sandbox_processes(sb) != NULL &&
             process_find(sandbox_processes(sb), create->run.process_id) == NULL &&
-            !process_is_expired(sandbox_processes(sb), create->run.process_id));
+            !process_is_expired(sandbox_processes(sb), create->run.process_id) &&
+            !process_is_unread(sandbox_processes(sb), create->run.session_id));
 }
 
 static void fail_held(struct create *create)
@@ -554,7 +555,8 @@ static void start_late(struct call *call, struct sandbox *sb, struct create *cre
     if (table != NULL && create->has_run && !create->ephemeral && !goes_on(sb) &&
         sandbox_info(sb)->state == SANDBOX_STATE_RUNNING && sandbox_agent(sb) != NULL &&
         process_find(table, create->run.process_id) == NULL &&
-        !process_is_expired(table, create->run.process_id)) {
+        !process_is_expired(table, create->run.process_id) &&
+        !process_is_unread(table, create->run.session_id)) {
         start_first(create, table);
     }
 }

@@ -10,6 +10,7 @@
 #include "io/http_server.h"
 #include "io/loop.h"
 #include "node/agent.h"
+#include "node/agent_hold.h"
 #include "node/node.h"
 #include "node/process.h"
 #include "node/process_restore.h"
@@ -64,6 +65,7 @@ static void on_agent(void *ctx, struct sandbox *sb, bool adopted)
     table = process_table_get(data, sb);
     if (table == NULL) {
         log_error("processes not adopted", "sandbox=%s", sandbox_info(sb)->id);
+        agent_spare_unknown(sandbox_agent(sb));
         return;
     }
     process_table_adopt(table, sandbox_agent(sb));

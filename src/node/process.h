@@ -61,6 +61,7 @@ struct process_table {
     uint64_t last_turn;        /* given to those that wait for their turn */
     bool ephemeral;            /* nothing is written down: the sandbox goes with its first answer */
     bool loaded;               /* what an earlier run of this program left was read */
+    bool is_incomplete;        /* but not all of it: who is not here may run all the same */
     struct list expired;       /* of processes that were removed, so that they are `gone` */
     size_t expired_count;
     size_t expired_lines; /* in their file */
@@ -152,6 +153,8 @@ struct process *process_find(struct process_table *table, const char *id);
 struct process *process_find_session(struct process_table *table, const char *session_id);
 /* Whether a process or session with this id was removed. */
 bool process_is_expired(const struct process_table *table, const char *id);
+/* Whether there is a record with this session that could not be read: its command may have run. */
+bool process_is_unread(const struct process_table *table, const char *session_id);
 /* ---- one process ---- */
 /* Starts a command, or makes the record of one that waits; takes the request's content over when it
  * succeeds. The sandbox needs an agent that takes frames. Errors: limit_exceeded, conflict (the id

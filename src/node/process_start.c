@@ -332,6 +332,11 @@ check_request(struct process_table *table, struct command_request *request, stru
         return error_set_code(err, ERROR_CONFLICT, "process_id", "process %s exists already",
                               request->process_id);
     }
+    if (process_is_unread(table, request->session_id)) {
+        return error_set_code(err, ERROR_FAILED_PRECONDITION, "lost",
+                              "whether process %s ran is not known: its record cannot be read",
+                              request->process_id);
+    }
     if (sandbox_agent(table->sandbox) == NULL) {
         return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
                               "the sandbox's agent is not connected");

@@ -377,6 +377,7 @@ static int load_one(struct process_table *table, const char *name)
         !read_argv(record, p) || !read_numbers(record, p) || !read_start(record, p) ||
         process_find(table, p->id) != NULL) {
         log_warning("bad process record", "file=%s", LOG_STR(path));
+        table->is_incomplete = true;
         process_discard(p);
         return 0;
     }
@@ -385,6 +386,7 @@ static int load_one(struct process_table *table, const char *name)
         &(struct spool_limits){p->spool_bytes, p->max_output_bytes / 2, &table->spools}, &p->spool);
     if (r < 0) {
         log_warning("session not read", "session=%s error=\"%s\"", p->session_id, strerror(-r));
+        table->is_incomplete = true;
         process_discard(p);
         return r == -ENOMEM ? r : 0;
     }
@@ -393,6 +395,18 @@ static int load_one(struct process_table *table, const char *name)
     }
     process_insert(p);
     return 0;
+}
+
+bool process_is_unread(const struct process_table *table, const char *session_id)
+{
+    char path[64];
+
+    if (!table->is_incomplete) {
+        return false;
+    }
+    (void)snprintf(path, sizeof(path), SESSIONS_DIR "/%.20s.json", session_id);
+    return faccessat(sandbox_dir_fd(table->sandbox), path, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+           errno != ENOENT;
 }
 
 static bool is_record(const char *name)
@@ -420,9 +434,18 @@ int process_load_all(struct process_table *table)
     }
     for (;;) {
         /* Only this thread reads this stream. */
-        const struct dirent *entry = readdir(dir); /* NOLINT(concurrency-mt-unsafe) */
+        const struct dirent *entry;
 
-        if (entry == NULL || ++seen > RECORDS_MAX) {
+        errno = 0;
+        entry = readdir(dir); /* NOLINT(concurrency-mt-unsafe) */
+        if (entry == NULL && errno != 0) {
+            return -errno;
+        }
+        if (entry == NULL) {
+            break;
+        }
+        if (++seen > RECORDS_MAX) {
+            table->is_incomplete = true;
             break;
         }
         if (is_record(entry->d_name)) {

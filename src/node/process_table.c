@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "io/loop.h"
 #include "node/agent.h"
+#include "node/agent_hold.h"
 #include "node/data.h"
 #include "node/node.h"
 #include "node/process_private.h"
@@ -165,6 +166,7 @@ void process_table_load(struct process_table *table)
     process_expired_load(table);
     r = process_load_all(table);
     if (r < 0) {
+        table->is_incomplete = true;
         log_warning("sessions not read", "sandbox=%s error=\"%s\"",
                     sandbox_info(table->sandbox)->id, strerror(-r));
     }
@@ -217,6 +219,9 @@ void process_table_adopt(struct process_table *table, struct agent *agent)
     struct list *following;
 
     process_table_load(table);
+    if (table->is_incomplete) {
+        agent_spare_unknown(agent);
+    }
     list_foreach(it, following, &table->processes)
     {
         struct process *p = list_entry(it, struct process, link);

@@ -1,6 +1,7 @@
 /* Routes about sessions, creation and restarts, with real agents and no virtual machines. */
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/fd.h"
+#include "base/span.h"
 #include "node/routes_rig.h"
 
 static void run(const struct fixture *f, const char *fields, struct answer *answer)
@@ -543,6 +545,41 @@ static void test_restart_keeps_processes(void **state)
     assert_string_equal(answer_text(&result, "signal"), "SIGKILL");
 }
 
+/* It goes on, unseen; and the request for it that comes again does not run it a second time. */
+static void test_restart_spares_what_it_cannot_read(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_answer_ struct answer output = {0};
+    _cleanup_answer_ struct answer behind = {0};
+    _cleanup_answer_ struct answer again = {0};
+    _cleanup_close_ int fd = -1;
+    struct started p;
+    uint64_t pid;
+    char path[300];
+    char body[200];
+
+    fixture_start(f, "\"shell\": \"printf $$; exec sleep 100\"", &p);
+    rig_read_output(f->rig, f->sandbox, p.session, "wait=10", &output);
+    assert_int_equal(span_parse_u64(buf_span(&output.body), INT32_MAX, &pid), 0);
+    assert_int_equal(rig_stop(f->rig), 0);
+    (void)snprintf(path, sizeof(path), "%s/data/%s/sessions/%s.json", f->rig->dir, f->sandbox,
+                   p.session);
+    fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    assert_true(fd >= 0);
+    rig_start(f->rig);
+    run(f, "\"shell\": \"echo behind\"", &behind); /* all that came with the adoption is done */
+    assert_string_equal(answer_text(&behind, "stdout"), "behind\n");
+    assert_int_equal(kill((pid_t)pid, 0), 0);
+    (void)snprintf(path, sizeof(path), "/n1/sandboxes/%s/run", f->sandbox);
+    (void)snprintf(body, sizeof(body),
+                   "{\"process_id\": \"%s\", \"session_id\": \"%s\", \"shell\": \"true\"}",
+                   p.process, p.session);
+    rig_ask(f->rig, "POST", path, body, &again);
+    assert_int_equal(again.status, 409);
+    assert_string_equal(answer_text(&again, "error.details.state"), "lost");
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+}
+
 static void test_deletion_ends_streams(void **state)
 {
     const struct fixture *f = *state;
@@ -610,6 +647,7 @@ int main(void)
         CASE(test_put_with_run),
         CASE(test_put_refusals),
         CASE(test_restart_keeps_processes),
+        CASE(test_restart_spares_what_it_cannot_read),
         CASE(test_deletion_ends_streams),
         CASE(test_feed),
     };
