@@ -296,10 +296,13 @@ static int read_position(struct call *call, struct session_reader *reader, struc
         (void)snprintf(after, sizeof(after), "%s", last_id);
     }
     if (after[0] != '\0') {
-        if (parse_id(after, reader) < 0 || !is_on_path(reader) ||
-            (reader->phase == SESSION_PHASE_DONE && !process_is_ended(reader->process))) {
+        if (parse_id(after, reader) < 0 || !is_on_path(reader)) {
             return error_set_code(err, ERROR_INVALID_REQUEST, "after",
                                   "after is no event of this session");
+        }
+        if (reader->phase == SESSION_PHASE_DONE && !process_is_ended(reader->process)) {
+            /* Its end was told, and this program killed before it was written down. */
+            reader->phase = SESSION_PHASE_STARTED;
         }
         return 0;
     }
