@@ -172,6 +172,9 @@ static json_t *run_result(struct fake_sandbox *s, json_t *body)
         buf_printf(&text, "%s %zu\n", first == NULL ? "shell" : first,
                    json_object_size(s->processes));
     }
+    if (json_integer_value(json_object_get(body, "max_output_bytes")) == 65536) {
+        buf_put_str(&text, "with less output\n");
+    }
     result =
         json_pack("{s:s, s:i, s:n, s:b, s:b, s:f, s:s, s:s, s:i, s:n, s:s, s:s, s:i, s:n}",
                   "process_id", process, "exit_code", 0, "signal", "timed_out", 0, "out_of_memory",

@@ -180,6 +180,46 @@ static void test_revoking_ends_requests(void **state)
     rig_free(rig);
 }
 
+/* What the answers of those under way may come to is reserved: the fifth of the largest has no
+ * place any more, and gets less output. */
+static void test_runs_reserve_their_answers(void **state)
+{
+    struct rig *rig = rig_new("");
+    struct call call = {"POST", "/v1/run",
+                        "{\"template\": \"base\", \"argv\": [\"true\"], "
+                        "\"max_output_bytes\": 16777216}",
+                        rig->key, NULL};
+    int with_less = 0;
+    int fds[6];
+
+    (void)state;
+    rig_control(rig, "delay_ms 1000\n");
+    for (int i = 0; i < 6; i++) {
+        fds[i] = client_connect(rig->port);
+        client_send(fds[i], &call);
+    }
+    for (int i = 0; i < 6; i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        client_read(fds[i], &a);
+        (void)close(fds[i]);
+        assert_int_equal(a.status, 200);
+        with_less += strstr(answer_text(&a, "stdout"), "with less output") != NULL;
+    }
+    assert_int_equal(with_less, 2);
+    rig_control(rig, "");
+    for (int i = 0; i < 6; i++) { /* nothing stays reserved */
+        _cleanup_answer_ struct answer a = {0};
+
+        fds[0] = client_connect(rig->port);
+        client_send(fds[0], &call);
+        client_read(fds[0], &a);
+        (void)close(fds[0]);
+        assert_null(strstr(answer_text(&a, "stdout"), "with less output"));
+    }
+    rig_free(rig);
+}
+
 static void test_many_clients(void **state)
 {
     struct rig *rig = rig_new("");
@@ -387,6 +427,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_quotas),
         cmocka_unit_test(test_a_client_that_goes),
         cmocka_unit_test(test_revoking_ends_requests),
+        cmocka_unit_test(test_runs_reserve_their_answers),
         cmocka_unit_test(test_many_clients),
         cmocka_unit_test(test_slow_head_is_closed),
         cmocka_unit_test(test_terminate),

@@ -27,8 +27,17 @@
 #define ANSWER_MAX (200U * 1024U * 1024U)
 /* Of answers that clients have not read: beyond it nothing is started whose answer may be large. */
 #define UNREAD_MAX (256U * 1024U * 1024U)
-#define FILES_MAX  1024
-#define ID_TRIES   8
+/* What the answers of all that is under way may come to, with those that are not read. A run that
+ * has no place in the first gets less output, as from a node that holds too much of it; and beyond
+ * the second nothing is started. Both leave room for one answer that is read and written. */
+#define ANSWERS_MAX       (768U * 1024U * 1024U)
+#define ANSWERS_SMALL_MAX (1280U * 1024U * 1024U)
+#define ANSWER_PER_BYTE   12U /* of max_output_bytes: two streams, six in JSON */
+#define OUTPUT_DEFAULT    1048576U
+#define OUTPUT_MAX        16777216U
+#define OUTPUT_SMALL      65536U
+#define FILES_MAX         1024
+#define ID_TRIES          8
 
 struct run_job {
     struct list link; /* of api->runs */
@@ -37,6 +46,7 @@ struct run_job {
     struct idempotency_flight *flight; /* only without rq */
     struct http_call *call;
     char sandbox_id[ID_SIZE];
+    uint64_t reserved_bytes; /* in api->run_bytes */
     bool keep;
     bool is_repetition; /* of an attempt whose kept sandbox is there */
     struct sandbox_loss loss;
@@ -92,6 +102,7 @@ static void job_free(struct run_job *job)
     if (job->call != NULL) {
         http_call_cancel(job->call);
     }
+    job->api->run_bytes -= job->reserved_bytes;
     list_remove(&job->link);
     free(job);
 }
@@ -322,7 +333,37 @@ read_request(struct request *rq, struct create_spec *spec, bool *ret_keep, struc
     return json_fields_finish(&f);
 }
 
-static json_t *run_body(struct request *rq, const char *sandbox_id)
+/* What the node may send per stream: what is asked for, or what there is room for. What it would
+ * refuse stays as it is. */
+static uint64_t choose_output(const struct request *rq)
+{
+    const json_t *value = json_object_get(rq->body, "max_output_bytes");
+    uint64_t asked = OUTPUT_DEFAULT;
+
+    if (json_is_integer(value) && json_integer_value(value) >= 0 &&
+        json_integer_value(value) <= OUTPUT_MAX) {
+        asked = (uint64_t)json_integer_value(value);
+    }
+    if (asked > OUTPUT_SMALL &&
+        rq->api->unread_bytes + rq->api->run_bytes + ANSWER_PER_BYTE * asked > ANSWERS_MAX) {
+        return OUTPUT_SMALL;
+    }
+    return asked;
+}
+
+static int check_room(const struct request *rq, uint64_t output_bytes, struct error *err)
+{
+    uint64_t others = rq->api->unread_bytes + rq->api->run_bytes;
+
+    if (rq->api->unread_bytes > UNREAD_MAX ||
+        others + ANSWER_PER_BYTE * output_bytes > ANSWERS_SMALL_MAX) {
+        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
+                              "too many large answers are under way or wait to be read");
+    }
+    return 0;
+}
+
+static json_t *run_body(struct request *rq, const char *sandbox_id, uint64_t output_bytes)
 {
     json_t *run = json_object();
     char process_id[ID_SIZE];
@@ -340,15 +381,21 @@ static json_t *run_body(struct request *rq, const char *sandbox_id)
         json_decref(run);
         return NULL;
     }
+    if (output_bytes == OUTPUT_SMALL) {
+        (void)json_object_set_new(run, "max_output_bytes", json_integer(OUTPUT_SMALL));
+    }
     (void)json_object_set_new(run, "process_id", json_string(process_id));
     (void)json_object_set_new(run, "session_id", json_string(session_id));
     return run;
 }
 
-static char *node_text(struct request *rq, const struct create_spec *spec, const struct sandbox *s)
+static char *node_text(struct request *rq,
+                       const struct create_spec *spec,
+                       const struct sandbox *s,
+                       uint64_t output_bytes)
 {
     _cleanup_json_ json_t *body = create_node_body(spec, s);
-    json_t *run = run_body(rq, s->id);
+    json_t *run = run_body(rq, s->id, output_bytes);
     json_t *files = json_object_get(rq->body, "files");
 
     if (run == NULL || json_object_set_new(body, "run", run) < 0 ||
@@ -361,8 +408,11 @@ static char *node_text(struct request *rq, const struct create_spec *spec, const
     return json_dumps(body, JSON_COMPACT);
 }
 
-static void
-start_job(struct request *rq, const struct sandbox *s, const char *text, bool is_repetition)
+static void start_job(struct request *rq,
+                      const struct sandbox *s,
+                      const char *text,
+                      uint64_t output_bytes,
+                      bool is_repetition)
 {
     static const struct http_call_callbacks callbacks = {.on_done = on_done};
     const struct http_header headers[] = {{"X-Request-Id", rq->id},
@@ -380,8 +430,12 @@ start_job(struct request *rq, const struct sandbox *s, const char *text, bool is
     (void)error_set(&err, ENOMEM, "no memory");
     (void)snprintf(target, sizeof(target), "/n1/sandboxes/%s", s->id);
     if (job != NULL) {
-        *job = (struct run_job){
-            .api = rq->api, .rq = rq, .keep = !s->transient, .is_repetition = is_repetition};
+        *job = (struct run_job){.api = rq->api,
+                                .rq = rq,
+                                .reserved_bytes = ANSWER_PER_BYTE * output_bytes,
+                                .keep = !s->transient,
+                                .is_repetition = is_repetition};
+        rq->api->run_bytes += job->reserved_bytes;
         memcpy(job->sandbox_id, s->id, sizeof(job->sandbox_id));
         list_append(&rq->api->runs, &job->link);
         job->call = http_client_start(rq->api->client, &request, &callbacks, job, &err);
@@ -418,10 +472,14 @@ static void run_now(struct request *rq)
     _cleanup_sandbox_ struct sandbox s = {0};
     _cleanup_free_ char *text = NULL;
     char other[ID_SIZE] = "";
+    uint64_t output_bytes = choose_output(rq);
     bool is_repetition = false;
     bool keep;
     int r = read_request(rq, &spec, &keep, &err);
 
+    if (r == 0) {
+        r = check_room(rq, output_bytes, &err);
+    }
     /* An id that is in use is one of an attempt with the same Idempotency-Key that a crash cut off.
      * A kept sandbox is still there: the same call to the node gives the same result. Another one
      * is gone with all that the command did: a new one is made. */
@@ -433,7 +491,7 @@ static void run_now(struct request *rq)
             break;
         }
         s.transient = !keep;
-        text = node_text(rq, &spec, &s);
+        text = node_text(rq, &spec, &s, output_bytes);
         r = text == NULL ? error_set(&err, ENOMEM, "no memory")
                          : store_sandbox_insert(rq->api->store, &s, keep ? text : NULL, &err);
         is_repetition = r == -EEXIST && is_earlier(rq, &s);
@@ -452,7 +510,7 @@ static void run_now(struct request *rq)
     if (s.rules.idle_timeout_ms > 0) {
         expiry_changed(rq->api, s.created_at + s.rules.idle_timeout_ms);
     }
-    start_job(rq, &s, text, is_repetition);
+    start_job(rq, &s, text, output_bytes, is_repetition);
 }
 
 static void run_at_node(struct request *rq)
@@ -475,9 +533,7 @@ void route_run_once(struct request *rq)
         request_fail(rq, &err);
         return;
     }
-    if (rq->api->unread_bytes > UNREAD_MAX) {
-        (void)error_set_code(&err, ERROR_SERVICE_UNAVAILABLE, NULL,
-                             "too many large answers wait to be read");
+    if (check_room(rq, choose_output(rq), &err) < 0) {
         request_fail(rq, &err);
         return;
     }
