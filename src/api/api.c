@@ -50,6 +50,7 @@ int api_new(const struct settings *settings,
         .max_connections = (unsigned int)settings->api_max_connections,
         .header_timeout_ms = (int64_t)settings->api_header_timeout_ms,
         .idle_timeout_ms = (int64_t)settings->api_idle_timeout_ms,
+        .max_body_bytes = settings->api_max_body_bytes,
     };
     struct http_server_callbacks callbacks = {request_on_head, request_on_refused};
     struct api *api;

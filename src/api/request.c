@@ -263,6 +263,7 @@ void request_on_head(void *ctx, struct http_exchange *exchange)
         return;
     }
     if (rq->route->body == ROUTE_BODY_JSON || rq->route->body == ROUTE_BODY_OPTIONAL_JSON) {
+        http_exchange_set_payer(exchange, rq->key);
         http_exchange_collect_body(exchange, api->settings.api_max_body_bytes, on_body, rq);
     } else {
         run_handler(rq, span_make(NULL, 0));

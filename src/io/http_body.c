@@ -3,6 +3,8 @@
 
 #include "io/http_conn.h"
 
+#define PAYER_PART 4U /* of max_collected_bytes, what one payer's bodies may take */
+
 /* Nothing is delivered from inside a call of the application: a change of mode only schedules a
  * turn that feeds what waits. */
 static void body_resume(struct http_exchange *exchange)
@@ -30,15 +32,40 @@ void body_release(struct http_exchange *exchange)
     buf_done(&exchange->collected);
 }
 
-/* Whether the collected bodies stay within their limit when this one grows by so much. */
+/* What the other bodies of the same payer take. */
+static size_t sum_payer(const struct http_exchange *exchange)
+{
+    const struct http_server *server = exchange->conn->server;
+    size_t sum = 0;
+
+    for (const struct list *it = server->conns.next; it != &server->conns; it = it->next) {
+        const struct http_conn *conn = list_entry(it, struct http_conn, link);
+        const struct http_exchange *other = conn->exchange;
+
+        if (other != NULL && other != exchange && other->payer == exchange->payer) {
+            sum += other->counted;
+        }
+    }
+    return sum;
+}
+
+/* Whether the collected bodies stay within their limit when this one grows by so much, and those
+ * of its payer within a part of it, of which one body may take more. */
 static bool body_has_room(const struct http_exchange *exchange, uint64_t more)
 {
     const struct http_server *server = exchange->conn->server;
+    size_t max = server->limits.max_collected_bytes;
     size_t others = server->collected_bytes - exchange->counted;
     size_t room = more < SIZE_MAX ? buf_room_for(&exchange->collected, (size_t)more) : SIZE_MAX;
 
-    return room <= server->limits.max_collected_bytes &&
-           others <= server->limits.max_collected_bytes - room;
+    if (room <= exchange->counted) {
+        return true; /* it has it */
+    }
+    if (room > max || others > max - room) {
+        return false;
+    }
+    others = exchange->payer != NULL ? sum_payer(exchange) : 0;
+    return others == 0 || (room <= max / PAYER_PART && others <= max / PAYER_PART - room);
 }
 
 void body_drop(struct http_exchange *exchange)
@@ -227,6 +254,11 @@ static bool body_can_choose(const struct http_exchange *exchange)
 {
     return exchange->mode == BODY_UNDECIDED && exchange->answer != ANSWER_ENDED &&
            exchange->conn->state == CONN_EXCHANGE;
+}
+
+void http_exchange_set_payer(struct http_exchange *exchange, const void *payer)
+{
+    exchange->payer = payer;
 }
 
 void http_exchange_collect_body(struct http_exchange *exchange,

@@ -32,13 +32,15 @@ static void expect(int fd, int status, size_t length, const char *text)
 }
 
 /* Begins a chunked body of which BODY bytes are there, seen by the server. */
-static int begin(struct rig *rig)
+static int begin_at(struct rig *rig, const char *path)
 {
     int fd = rig_connect(rig);
     int before = rig_counters(rig)->requests;
     int other;
 
-    rig_send(fd, "POST /echo" H CHUNKED);
+    rig_send(fd, "POST ");
+    rig_send(fd, path);
+    rig_send(fd, H CHUNKED);
     rig_wait(&rig_counters(rig)->requests, before + 1);
     rig_send(fd, "9c40\r\n");
     rig_send_bytes(fd, span_make(zeros, sizeof(zeros)));
@@ -51,6 +53,11 @@ static int begin(struct rig *rig)
     return fd;
 }
 
+static int begin(struct rig *rig)
+{
+    return begin_at(rig, "/echo");
+}
+
 static void finish(int fd)
 {
     rig_send(fd, "0\r\n\r\n");
@@ -58,18 +65,25 @@ static void finish(int fd)
     (void)close(fd);
 }
 
-static void expect_crowded(struct rig *rig, bool is_chunked)
+static void expect_crowded_at(struct rig *rig, const char *path, bool is_chunked)
 {
     int fd = rig_connect(rig);
 
+    rig_send(fd, "POST ");
+    rig_send(fd, path);
     if (is_chunked) {
-        rig_send(fd, "POST /echo" H CHUNKED "9c40\r\n");
+        rig_send(fd, H CHUNKED "9c40\r\n");
         rig_send_bytes(fd, span_make(zeros, sizeof(zeros)));
     } else {
-        rig_send(fd, "POST /echo" H "Content-Length: 40000\r\n\r\n"); /* refused before it comes */
+        rig_send(fd, H "Content-Length: 40000\r\n\r\n"); /* refused before it comes */
     }
     expect(fd, 503, strlen(CROWDED), CROWDED);
     (void)close(fd);
+}
+
+static void expect_crowded(struct rig *rig, bool is_chunked)
+{
+    expect_crowded_at(rig, "/echo", is_chunked);
 }
 
 static void expect_room(struct rig *rig)
@@ -139,6 +153,55 @@ static void test_every_path_frees(void **state)
     rig_stop(rig);
 }
 
+/* Its bodies take a quarter at most, but that the first may take more; others have the rest. */
+static void test_payers(void **state)
+{
+    static const struct http_server_limits wide = {.max_connections = 30,
+                                                   .max_collected_bytes = 400000};
+    struct rig *rig = rig_start(&wide, NULL, NULL, NULL);
+    int first;
+    int fd;
+
+    (void)state;
+    first = begin_at(rig, "/paid");
+    expect_crowded_at(rig, "/paid", true);
+    expect_crowded_at(rig, "/paid", false);
+    finish(begin_at(rig, "/paid-by-another"));
+    finish(begin(rig));
+    fd = rig_connect(rig);
+    rig_send(fd, "POST /paid" H "Content-Length: 5\r\n\r\nsmall");
+    expect(fd, 200, 5, "small");
+    (void)close(fd);
+    finish(first);
+    fd = rig_connect(rig);
+    rig_send(fd, "POST /paid" H "Content-Length: 120000\r\n\r\n");
+    for (int i = 0; i < 3; i++) {
+        rig_send_bytes(fd, span_make(zeros, sizeof(zeros)));
+    }
+    expect(fd, 200, (size_t)3 * BODY, NULL);
+    (void)close(fd);
+    rig_stop(rig);
+}
+
+/* A body of the largest that is accepted has its place. */
+static void test_the_largest(void **state)
+{
+    static const struct http_server_limits large = {.max_connections = 30,
+                                                    .max_body_bytes = 1U << 30};
+    struct rig *rig = rig_start(&large, NULL, NULL, NULL);
+    _cleanup_buf_ struct buf left = buf_make(0);
+    struct rig_answer answer;
+    int fd = rig_connect(rig);
+
+    (void)state;
+    rig_send(fd, "POST /large" H "Expect: 100-continue\r\nContent-Length: 1073741824\r\n\r\n");
+    rig_read_answer(fd, &left, true, &answer);
+    assert_int_equal(answer.status, 100);
+    rig_answer_done(&answer);
+    (void)close(fd);
+    rig_stop(rig);
+}
+
 /* A request that waits for the go-ahead is refused instead. */
 static void test_expect_continue(void **state)
 {
@@ -179,10 +242,9 @@ static void test_default(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_every_path_frees),
-        cmocka_unit_test(test_expect_continue),
-        cmocka_unit_test(test_default),
+        cmocka_unit_test(test_limit),           cmocka_unit_test(test_every_path_frees),
+        cmocka_unit_test(test_payers),          cmocka_unit_test(test_the_largest),
+        cmocka_unit_test(test_expect_continue), cmocka_unit_test(test_default),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,7 @@ struct http_exchange {
     struct http1_chunks chunks;
     struct buf collected;
     size_t counted; /* of it, in the server's sum */
+    const void *payer;
     http_body_fn on_body;
     http_piece_fn on_piece;
     void *body_arg;

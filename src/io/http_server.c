@@ -58,6 +58,9 @@ static void fill_limits(struct http_server_limits *limits)
     }
     if (limits->max_collected_bytes == 0) {
         limits->max_collected_bytes = DEFAULT_COLLECTED;
+        if (limits->max_body_bytes > DEFAULT_COLLECTED / 2) {
+            limits->max_collected_bytes = 2 * limits->max_body_bytes; /* a buffer of it */
+        }
     }
     if (limits->write_high_bytes == 0) {
         limits->write_high_bytes = DEFAULT_WRITE_HIGH;

@@ -28,7 +28,9 @@ struct http_server_limits {
                                      nothing is read, because its body is not wanted yet */
     size_t write_high_bytes;      /* default 262144: http_exchange_write returns 0 above it */
     size_t max_collected_bytes;   /* memory of all bodies being collected; beyond it that request
-                                     is answered 503. Default 256 MiB when 0 */
+                                     is answered 503. When 0: 256 MiB, or more where the
+                                     largest body needs more */
+    size_t max_body_bytes;        /* of the largest; 0: of no matter */
 };
 
 struct http_server_callbacks {
@@ -102,6 +104,9 @@ void *http_exchange_alloc(struct http_exchange *exchange, size_t size);
 /* Content-Length, -1 when chunked, 0 when there is no body. */
 int64_t http_exchange_content_length(const struct http_exchange *exchange);
 
+/* Before it is collected: whose it is, by a name of the caller's. The bodies of one payer take a
+ * quarter of max_collected_bytes together, so that no one client of many holds up the others. */
+void http_exchange_set_payer(struct http_exchange *exchange, const void *payer);
 /* Collects the body, at most max bytes, then calls fn once: with err NULL and the body, or with
  * the error (payload_too_large, service_unavailable beyond max_collected_bytes, a broken body) to
  * answer. The body is valid during the call only. Not called when the client goes away. */

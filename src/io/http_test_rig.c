@@ -396,6 +396,11 @@ static void route_plain(struct job *job, const char *path)
 
     if (strcmp(path, "/echo") == 0) {
         http_exchange_collect_body(exchange, 1000000, on_echo_body, job);
+    } else if (strcmp(path, "/paid") == 0 || strcmp(path, "/paid-by-another") == 0) {
+        http_exchange_set_payer(exchange, path[5] == '\0' ? "one" : "another");
+        http_exchange_collect_body(exchange, 1000000, on_echo_body, job);
+    } else if (strcmp(path, "/large") == 0) {
+        http_exchange_collect_body(exchange, 1U << 30, on_echo_body, job);
     } else if (strcmp(path, "/echo-stream") == 0) {
         start_echo_stream(job);
     } else if (strcmp(path, "/hold") == 0) {

@@ -300,6 +300,7 @@ int data_serve(struct data *data, struct error *err)
         .max_connections = MAX_CONNECTIONS,
         .header_timeout_ms = HEADER_TIMEOUT_MS,
         .idle_timeout_ms = IDLE_TIMEOUT_MS,
+        .max_body_bytes = data->node->settings.api_max_body_bytes + BODY_SLACK_BYTES,
     };
     char path[SETTINGS_PATH_SIZE + 16];
     gid_t group = find_service(data);

@@ -14,9 +14,6 @@
 #include "node/template_make.h"
 #include "wire/url.h"
 
-/* What space-api adds to a client's body. */
-#define BODY_SLACK_BYTES 65536U
-
 #define SANDBOX "/n1/sandboxes/{sb}"
 
 static const struct route routes[] = {

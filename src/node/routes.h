@@ -34,6 +34,7 @@ struct route {
     void (*handle)(struct call *call, json_t *body);
 };
 
+#define BODY_SLACK_BYTES 65536U /* what space-api adds to a client's body */
 /* Output in answers that wait for slow readers. One byte of it takes up to six in JSON. */
 #define ANSWER_OUTPUT_MAX   (256U * 1024U * 1024U)
 #define ANSWER_OUTPUT_SMALL 65536U /* per stream, what a result has beyond that */
