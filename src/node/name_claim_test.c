@@ -184,7 +184,7 @@ static void test_an_id_is_made_once(void **state)
     char again[ID_SIZE];
     struct error err = {0};
 
-    data_id_read(h->first, id);
+    assert_int_equal(data_id_read(h->first, id, &err), 0);
     assert_string_equal(id, "");
     assert_int_equal(data_id_ensure(h->first, id, &err), 0);
     assert_true(id_is_valid(id, DATA_ID_KIND));
@@ -195,6 +195,13 @@ static void test_an_id_is_made_once(void **state)
     assert_int_equal(data_id_ensure(h->first, again, &err), 0);
     assert_true(id_is_valid(again, DATA_ID_KIND));
     assert_string_not_equal(again, id);
+    /* One that is there and cannot be read is not made anew. */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(data_id_read(h->first, again, &err), -EISDIR);
+    assert_non_null(strstr(err.message, "cannot read"));
+    assert_int_equal(data_id_ensure(h->first, again, &err), -EISDIR);
+    assert_int_equal(rmdir(path), 0);
     (void)snprintf(path, sizeof(path), "%s/missing", h->root);
     assert_true(data_id_ensure(path, again, &err) < 0);
 }

@@ -128,9 +128,12 @@ static int take_name(struct node *node, bool mark, struct error *err)
                                      s->node_vmm_uid_count, id};
     struct node_parts *p = node->parts;
     struct error why = {0};
-    int r = -ESTALE;
+    int r = data_id_read(s->data_dir, id, err);
 
-    data_id_read(s->data_dir, id);
+    if (r < 0) {
+        return r;
+    }
+    r = -ESTALE;
     for (int i = 0; r == -ESTALE && i < NAME_TRIES; i++) {
         r = cgroup_open(CGROUP_ROOT, s->installation, &p->cgroup, err);
         if (r == 0) {
