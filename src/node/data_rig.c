@@ -59,9 +59,15 @@ struct sandbox {
 struct node_parts {
     struct data_rig_options options;
     uint64_t timeout_guard_ms; /* 0: the default */
+    uint64_t checkpoints;
     struct list sandboxes;
     int sandboxes_fd;
 };
+
+unsigned int data_rig_checkpoints(const struct node *node)
+{
+    return (unsigned int)node->parts->checkpoints;
+}
 
 /* ---- records ---- */
 
@@ -693,6 +699,8 @@ static void set(struct node *node, struct node_parts *parts, const char *setting
 
     if (r == 0 && strcmp(key, "timeout_guard_ms") == 0) {
         r = span_parse_u64(span_of_str(value), INT32_MAX, &parts->timeout_guard_ms);
+    } else if (r == 0 && strcmp(key, "checkpoints") == 0) {
+        r = span_parse_u64(span_of_str(value), 10000, &parts->checkpoints);
     } else if (r == 0) {
         r = settings_set(&node->settings, key, value, &err);
     }

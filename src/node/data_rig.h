@@ -12,10 +12,12 @@ struct data_rig_options {
     unsigned int spool_bytes;  /* 0: the default */
     unsigned int max_processes;
     unsigned int keep_minutes;
-    /* "KEY=VALUE" …, NULL-terminated; may be NULL. Beside the settings of a node: timeout_guard_ms.
-     */
+    /* "KEY=VALUE" …, NULL-terminated; may be NULL. Beside the settings of a node: timeout_guard_ms,
+     * and checkpoints, how many are listed (each with 64 KiB). */
     char *const *settings;
 };
 
+struct node;
+unsigned int data_rig_checkpoints(const struct node *node);
 /* Serves until SIGTERM. 0 or -errno. */
 int data_rig_run(const struct data_rig_options *options);

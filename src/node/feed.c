@@ -17,13 +17,15 @@
 
 #define COMMENT_MS 15000
 #define DELAY_MS   25
-/* Written since the connection last drained: a reader further behind starts over. */
+/* Changes written since the connection last drained: a reader further behind starts over. The
+ * listing before them does not count: one that starts over would find it as long again. */
 #define BEHIND_MAX_BYTES (16U * 1024U * 1024U)
 
 struct feed_reader {
     struct list link; /* in data->feeds */
     struct call *call;
     size_t behind_bytes;
+    bool synced; /* what was written before does not count */
     bool broken; /* to be closed at the next turn */
 };
 
@@ -55,7 +57,7 @@ static void write_text(struct feed_reader *reader, struct span text)
     if (reader->broken) {
         return;
     }
-    if (http_exchange_write(reader->call->exchange, text) == 0) {
+    if (http_exchange_write(reader->call->exchange, text) == 0 && reader->synced) {
         reader->behind_bytes += text.n;
     }
     if (reader->behind_bytes > BEHIND_MAX_BYTES) {
@@ -240,4 +242,5 @@ void handle_feed(struct call *call, json_t *body)
         }
     }
     write_event(reader, "synced", json_object());
+    reader->synced = true;
 }

@@ -637,6 +637,31 @@ static void test_feed(void **state)
     assert_null(strstr(deleted, "\"state\":\"deleting\""));
 }
 
+/* However long the listing is, a reader comes to its end. */
+static void test_feed_with_a_long_listing(void **state)
+{
+    static const char last[] = "event: synced\n";
+    const struct fixture *f = *state;
+    char text[65536];
+    size_t n = 0;
+    int fd;
+
+    assert_int_equal(rig_stop(f->rig), 0);
+    f->rig->settings = "checkpoints=300"; /* 19 MB */
+    rig_start(f->rig);
+    fd = rig_send(f->rig, "GET", "/n1/events", span_make(NULL, 0), true);
+    do {
+        size_t kept = n < sizeof(last) ? n : sizeof(last);
+        ssize_t more;
+
+        memmove(text, &text[n - kept], kept);
+        more = read(fd, &text[kept], sizeof(text) - kept);
+        assert_true(more > 0); /* it was not cut */
+        n = kept + (size_t)more;
+    } while (memmem(text, n, last, strlen(last)) == NULL);
+    (void)close(fd);
+}
+
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, fixture_set_up, fixture_tear_down)
 
 int main(void)
@@ -661,6 +686,7 @@ int main(void)
         CASE(test_restart_spares_what_it_cannot_read),
         CASE(test_deletion_ends_streams),
         CASE(test_feed),
+        CASE(test_feed_with_a_long_listing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
