@@ -32,6 +32,7 @@ struct create {
     struct command_request run;
     bool has_run;
     bool ephemeral;
+    bool is_done; /* the guest has both, which are not kept */
     bool is_late; /* files and command came when it ran already */
     bool is_old;  /* it ran before this request came: somebody's earlier one may be done */
     unsigned int late_files; /* under way, of one that is late */
@@ -57,6 +58,14 @@ static void create_unref(struct create *create)
     json_decref(create->files);
     command_request_done(&create->run);
     free(create);
+}
+
+/* Files and command have reached the guest: only what repetitions are answered with stays. */
+static void drop_request(struct create *create)
+{
+    create->is_done = true;
+    json_decref(TAKE(create->files));
+    command_request_done(&create->run);
 }
 
 static struct create *find_create(struct data *data, const char *sandbox_id)
@@ -318,7 +327,7 @@ void create_on_agent(struct data *data, struct sandbox *sb)
     json_t *item;
     size_t i;
 
-    if (create == NULL) {
+    if (create == NULL || create->is_done) {
         return;
     }
     if (table == NULL) {
@@ -390,8 +399,8 @@ static void begin_late(struct create *create, struct sandbox *sb)
 /* A command that may have run, and of which nothing is on record, does not run again. */
 static bool is_due_late(const struct create *create, const struct sandbox *sb)
 {
-    if (create == NULL || create->is_late || !goes_on(sb) || sandbox_agent(sb) == NULL ||
-        (create->is_old && create->ephemeral)) {
+    if (create == NULL || create->is_done || create->is_late || !goes_on(sb) ||
+        sandbox_agent(sb) == NULL || (create->is_old && create->ephemeral)) {
         return false;
     }
     return !create->has_run ||
@@ -519,6 +528,9 @@ static void on_running(void *arg, struct sandbox *sb, const struct error *err)
     if (create != NULL && create->error.code != ERROR_NONE) {
         fail_put(call, &create->error);
         return;
+    }
+    if (create != NULL && sandbox_agent(sb) != NULL) {
+        drop_request(create);
     }
     if (!put->has_run) {
         respond_put(call, NULL);
