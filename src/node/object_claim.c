@@ -161,6 +161,23 @@ static int look_into(int fd, const struct object_claim *claim, struct error *err
     return errno != 0 ? fail(claim, err, -errno) : has_objects;
 }
 
+/* What is left in the place of a disk that is not mounted looks like an older store. */
+static int check_older(int fd, const struct object_claim *claim, struct error *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0) {
+        return fail(claim, err, -errno);
+    }
+    if (claim->home_device != 0 && st.st_dev == claim->home_device) {
+        return refuse(claim, err,
+                      "has a store's directories and no " OBJECT_CLAIM_NAME
+                      ", on the disk of data_dir: is its own disk mounted? If it is the store, "
+                      "write that file (docs/objects.md)");
+    }
+    return 0;
+}
+
 static int
 begin(int fd, const struct object_claim *claim, char id[OBJECT_CLAIM_ID_SIZE], struct error *err)
 {
@@ -170,6 +187,9 @@ begin(int fd, const struct object_claim *claim, char id[OBJECT_CLAIM_ID_SIZE], s
 
     if (r == 0 && !claim->may_begin) {
         return is_away(claim, err, "has no " OBJECT_CLAIM_NAME ": is its disk mounted?");
+    }
+    if (r > 0) {
+        r = check_older(fd, claim, err);
     }
     if (r < 0) {
         return r;

@@ -3,11 +3,13 @@
  * An object store begins in an empty directory, and from then on that file has to be there: the
  * empty place of a disk that is not mounted, and a directory with something else in it, are never
  * taken for a store. One of before there was such a file, which has a store's directories of our
- * own and nothing else in it, is taken over as it is. Runs as the user of the store, who has to own
- * the directory. Everything blocks. */
+ * own and nothing else in it, is taken over as it is, but not on the disk of the data directory:
+ * there it may be what was left in the place of a disk that is not mounted. Runs as the user of the
+ * store, who has to own the directory. Everything blocks. */
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/error.h"
 
@@ -17,8 +19,9 @@
 struct object_claim {
     const char *path; /* for messages */
     const char *installation;
-    const char *id; /* of the store that it was before; "": none */
-    bool may_begin; /* an empty directory becomes a store */
+    const char *id;       /* of the store that it was before; "": none */
+    bool may_begin;       /* an empty directory becomes a store */
+    uint64_t home_device; /* of the data directory's file system; 0: not known */
 };
 
 /* at_fd: of the directory, O_PATH is enough. Its number to work with, or -errno: with

@@ -107,6 +107,7 @@ static void test_other_content(void **state)
 static void test_an_older_store(void **state)
 {
     struct rig *rig = *state;
+    struct stat st;
 
     assert_int_equal(mkdirat(rig->fd, "manifests", 0700), 0);
     assert_int_equal(mkdirat(rig->fd, "chunks", 0700), 0);
@@ -118,7 +119,12 @@ static void test_an_older_store(void **state)
         assert_int_equal(claim(rig), ERROR_FAILED_PRECONDITION);
         assert_int_equal(fchownat(rig->fd, "chunks", 0, 0, 0), 0);
     }
+    /* What somebody stored where a disk was not mounted. */
+    assert_int_equal(fstat(rig->fd, &st), 0);
+    rig->claim.home_device = st.st_dev;
+    assert_int_equal(claim(rig), ERROR_FAILED_PRECONDITION);
     assert_false(has(rig, OBJECT_CLAIM_NAME));
+    rig->claim.home_device = st.st_dev + 1;
     rig->claim.may_begin = false;
     assert_int_equal(claim(rig), ERROR_NONE);
     assert_true(has(rig, OBJECT_CLAIM_NAME) && has(rig, "manifests") && has(rig, "chunks"));
