@@ -153,6 +153,7 @@ class Verb:
     name = None
     state = "running"  # of the sandbox before
     after = None       # and when it succeeded
+    has_vmm = True     # there is one to kill
 
     def __init__(self, world):
         self.world = world
@@ -345,6 +346,95 @@ class DeleteCheckpoint(Checkpoint):
         assert self.world.patient.ask("GET", f"/v1/checkpoints/{self.checkpoint}").status in (404, 410)
 
 
+class Fork(Verb):
+    """Each child that was promised goes on where the source was; no other is there."""
+    name, after = "fork", "running"
+
+    def act(self, ask):
+        return ask("POST", f"/v1/sandboxes/{self.sandbox}/fork", {"count": 2, "metadata": {"of": self.word}},
+                   query={"wait": 120})
+
+    def check(self, answer, victim):
+        w = self.world
+        children = {s["id"] for s in w.ask(200, "GET", "/v1/sandboxes", query={"metadata.of": self.word})["items"]}
+        super().check(answer, victim)
+        assert answer.status == 201 or not children, (children, answer)
+        if answer.status == 201:
+            told = answer.json["operation"]["result"]["children"]
+            assert victim == "vmm" or not any(child["error"] for child in told), told
+            assert {child["sandbox_id"] for child in told if not child["error"]} == children, (children, told)
+        for child in children:
+            assert w.settled(child) == "running"
+            assert w.output(child, f"cat {FILE}") == f"{self.word}\n"
+            going, = [p for p in w.ask(200, "GET", f"/v1/sandboxes/{child}/processes")["items"]
+                      if COUNTER in p["argv"] and p["state"] == "running"]
+            w.counts(going["session_id"])
+            w.delete(child)
+
+
+class ForkSuspended(Fork):
+    state, after = "suspended", "suspended"
+
+
+class MakeTemplate(Verb):
+    """Of a checkpoint: once, and whole, whatever dies meanwhile."""
+    name, memory, has_vmm = "make template", True, False
+    checkpoint = template = None
+
+    def prepare(self):
+        w = self.world
+        if self.checkpoint is None:
+            source = w.create()
+            w.output(source, f"echo then > {FILE}; sync")
+            self.checkpoint = w.ask(201, "POST", f"/v1/sandboxes/{source}/checkpoints", {"memory": self.memory},
+                                    query=WAIT)["operation"]["result"]["id"]
+            w.delete(source)
+        self.template = f"steps-{next(w.numbers)}"
+
+    def act(self, ask):
+        return ask("POST", "/v1/templates", {"name": self.template, "checkpoint_id": self.checkpoint}, query={"wait": 120})
+
+    def check(self, answer, victim):
+        w = self.world
+        assert answer.status == 201, answer
+        made, = w.ask(200, "GET", "/v1/templates", query={"name": self.template})["items"]
+        assert made == answer.json["template"] and made["memory"] is self.memory and made["current"], made
+        child = w.create(template=self.template)
+        assert w.output(child, f"cat {FILE}") == "then\n"
+        w.delete(child)
+        w.ask(200, "DELETE", f"/v1/templates/{self.template}")
+        self.is_gone()
+
+    def is_gone(self):
+        """With its files."""
+        volume = self.world.volume
+        assert self.world.patient.ask("GET", f"/v1/templates/{self.template}").status == 404
+        poll.until(lambda: not (volume / "templates" / self.template).exists() and not list((volume / "checkpoints").glob("tm*")),
+                   60, "its files go")
+
+    def drop(self):
+        self.world.forget(self.checkpoint)
+
+
+class MakeTemplateOfDisk(MakeTemplate):
+    memory = False
+
+
+class DeleteTemplate(MakeTemplate):
+    name = "delete template"
+
+    def prepare(self):
+        super().prepare()
+        super().act(self.world.patient.ask)
+
+    def act(self, ask):
+        return ask("DELETE", f"/v1/templates/{self.template}")
+
+    def check(self, answer, victim):
+        assert answer.status in ((200, 404) if victim == "space-api" else (200,)), answer
+        self.is_gone()
+
+
 class Rollback(Verb):
     name, after = "rollback", "running"
 
@@ -434,8 +524,8 @@ class Undrain(Drain):
         super().check(answer, victim)
 
 
-VERBS = [Create, Run, Pause, Unpause, Suspend, Wake, Checkpoint, CreateFromCheckpoint, Rollback, RollbackSuspended,
-         DeleteCheckpoint, Patch, Drain, Undrain, Delete]
+VERBS = [Create, Run, Pause, Unpause, Suspend, Wake, Checkpoint, CreateFromCheckpoint, Fork, ForkSuspended, MakeTemplate,
+         MakeTemplateOfDisk, DeleteTemplate, Rollback, RollbackSuspended, DeleteCheckpoint, Patch, Drain, Undrain, Delete]
 
 
 class Asking(threading.Thread):
@@ -525,7 +615,7 @@ def test_each_step(world, kind):
     steps = trace(world, verb)
     assert steps, "it has steps"
     deaths = [(step, victim) for step in steps for victim in
-              ((step[0], "vmm") if step[0] == "space-node" else (step[0],))]
+              ((step[0], "vmm") if step[0] == "space-node" and kind.has_vmm else (step[0],))]
     if IS_SHORT:
         deaths = [dice.choice(deaths)]
     missed, failed = [], []
