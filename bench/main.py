@@ -16,6 +16,7 @@ import client  # noqa: E402
 import data_plane  # noqa: E402
 import memory  # noqa: E402
 import peers  # noqa: E402
+import stored  # noqa: E402
 import suspended  # noqa: E402
 from harness import machine  # noqa: E402
 from harness.installation import Installation  # noqa: E402
@@ -24,7 +25,7 @@ from report import Report, machine_facts, median, percentile  # noqa: E402
 SMOKE_FACTOR = 10
 COLD_MIB = 640  # a size without a warm pool
 TRUE = {"argv": ["/bin/true"]}
-PARTS = ("latency", "idle", "suspended", "forks", "streams", "transfers", "terminals", "readers", "crowd")
+PARTS = ("latency", "idle", "suspended", "forks", "stored", "streams", "transfers", "terminals", "readers", "crowd")
 
 
 class Bench:
@@ -296,6 +297,8 @@ class Bench:
             suspended.measure(self, self.options.quick)
         if "forks" in wanted:
             suspended.measure_forks(self, self.options.quick)
+        if "stored" in wanted:
+            stored.measure(self, self.options.quick)
         bulk = 64_000_000 if self.options.quick else 256_000_000
         if "streams" in wanted:
             self.streams(bulk)
