@@ -80,7 +80,10 @@ void body_drop(struct http_exchange *exchange)
 }
 
 /* Tells the application that its body cannot be had; it answers, and we close. */
-static void body_fail(struct http_exchange *exchange, enum error_code code, const char *message)
+static void body_fail(struct http_exchange *exchange,
+                      enum error_code code,
+                      const char *field,
+                      const char *message)
 {
     enum body_mode mode = exchange->mode;
     struct error err;
@@ -91,7 +94,7 @@ static void body_fail(struct http_exchange *exchange, enum error_code code, cons
     exchange->conn->closes_after = true;
     exchange->mode = BODY_DROP;
     body_release(exchange);
-    (void)error_set_code(&err, code, NULL, "%s", message);
+    (void)error_set_code(&err, code, field, "%s", message);
     if (mode == BODY_COLLECT) {
         exchange->on_body(exchange->body_arg, exchange, span_make(NULL, 0), &err);
     } else if (mode == BODY_STREAM) {
@@ -101,7 +104,7 @@ static void body_fail(struct http_exchange *exchange, enum error_code code, cons
 
 static void body_fail_crowded(struct http_exchange *exchange)
 {
-    body_fail(exchange, ERROR_SERVICE_UNAVAILABLE,
+    body_fail(exchange, ERROR_SERVICE_UNAVAILABLE, NULL,
               "too many large request bodies at once; try again");
 }
 
@@ -110,7 +113,7 @@ static void body_collect(struct http_exchange *exchange, struct span data)
     struct buf *collected = &exchange->collected;
 
     if (data.n > collected->max - collected->n) {
-        body_fail(exchange, ERROR_PAYLOAD_TOO_LARGE, "the request body is too large");
+        body_fail(exchange, ERROR_PAYLOAD_TOO_LARGE, "body", "the request body is too large");
         return;
     }
     if (!body_has_room(exchange, data.n)) {
@@ -121,7 +124,7 @@ static void body_collect(struct http_exchange *exchange, struct span data)
     exchange->conn->server->collected_bytes += collected->room - exchange->counted;
     exchange->counted = collected->room;
     if (buf_error(collected) < 0) {
-        body_fail(exchange, ERROR_CAPACITY_UNAVAILABLE, "no memory for the request body");
+        body_fail(exchange, ERROR_CAPACITY_UNAVAILABLE, NULL, "no memory for the request body");
     }
 }
 
@@ -156,7 +159,7 @@ void body_advance(struct http_exchange *exchange)
     }
     if (!exchange->body_done) {
         if (body_is_over(exchange)) {
-            body_fail(exchange, ERROR_PAYLOAD_TOO_LARGE, "the request body is too large");
+            body_fail(exchange, ERROR_PAYLOAD_TOO_LARGE, "body", "the request body is too large");
         } else if (exchange->is_crowded) {
             body_fail_crowded(exchange);
         }
@@ -201,7 +204,8 @@ static size_t feed_chunks(struct http_exchange *exchange, struct span bytes)
         if (exchange->mode == BODY_DROP) {
             exchange->dropped += bytes.n;
         }
-        body_fail(exchange, ERROR_INVALID_REQUEST, http1_fault_text(exchange->chunks.fault));
+        body_fail(exchange, ERROR_INVALID_REQUEST, http1_fault_field(exchange->chunks.fault),
+                  http1_fault_text(exchange->chunks.fault));
         return bytes.n;
     }
     if (data.n > 0) {

@@ -150,13 +150,16 @@ void conn_refuse(struct http_conn *conn, const struct error *err)
     refuse_plainly(exchange, err);
 }
 
-static void refuse_head(struct http_conn *conn, int r)
+static void refuse_head(struct http_conn *conn, struct span bytes, int r)
 {
     const struct http1_head *head = &conn->exchange->head;
+    struct span at_fault = http1_head_fault_field(head, bytes);
+    char field[sizeof(((struct error *)NULL)->field)];
     struct error err;
 
+    (void)snprintf(field, sizeof(field), "%.*s", (int)at_fault.n, (const char *)at_fault.p);
     (void)error_set_code(&err, r == -EMSGSIZE ? ERROR_PAYLOAD_TOO_LARGE : ERROR_INVALID_REQUEST,
-                         NULL, "%s", http1_fault_text(head->fault));
+                         field, "%s", http1_fault_text(head->fault));
     conn_refuse(conn, &err);
 }
 
@@ -169,7 +172,7 @@ static void begin_request(struct http_conn *conn, struct span head)
     struct error err;
 
     if (exchange->head.target_form != HTTP1_TARGET_ORIGIN) {
-        (void)error_set_code(&err, ERROR_INVALID_REQUEST, NULL,
+        (void)error_set_code(&err, ERROR_INVALID_REQUEST, http1_fault_field(HTTP1_FAULT_TARGET),
                              "the request target must be a path that begins with /");
         conn_refuse(conn, &err);
         return;
@@ -210,7 +213,7 @@ static size_t feed_head(struct http_conn *conn, struct span bytes)
     }
     r = http1_head_parse(&conn->exchange->head, bytes);
     if (r < 0) {
-        refuse_head(conn, r);
+        refuse_head(conn, bytes, r);
         return bytes.n;
     }
     if (r > 0) {
@@ -459,7 +462,7 @@ void conn_expire(struct http_conn *conn, enum conn_deadline deadline)
         return;
     }
     if (conn->state == CONN_HEAD) {
-        (void)error_set_code(&err, ERROR_INVALID_REQUEST, NULL,
+        (void)error_set_code(&err, ERROR_INVALID_REQUEST, "head",
                              "the request head did not arrive within %" PRId64 " ms",
                              conn->server->limits.header_timeout_ms);
         conn_refuse(conn, &err);

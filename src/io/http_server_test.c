@@ -126,10 +126,14 @@ static void test_bodies(void **state)
     expect(rig, "POST /echo-stream" H "Content-Length: 3\r\n\r\nabc", 200, "abc");
     expect(rig, "GET /echo-stream" H "\r\n", 200, "");
     expect(rig, "POST /count" H "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200, "0 0");
-    expect(rig, "POST /echo" H "Content-Length: 1000001\r\n\r\n", 413, "payload_too_large");
-    expect(rig, "POST /echo" H "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400, "invalid_request");
+    expect(rig, "POST /echo" H "Content-Length: 1000001\r\n\r\n", 413,
+           "payload_too_large body: the request body is too large");
+    expect(rig, "POST /echo" H "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400,
+           "invalid_request body: a chunk of the body is malformed");
     expect(rig, "POST /count" H "Transfer-Encoding: chunked\r\n\r\n3\r\nabcX", 400,
-           "invalid_request");
+           "invalid_request body: a chunk of the body is malformed");
+    expect(rig, "POST /echo" H "Transfer-Encoding: chunked\r\n\r\n0\r\n: x\r\n\r\n", 400,
+           "invalid_request trailers: the trailers are malformed or too long");
     expect(rig, "GET /parts" H "\r\n", 200, "helloworld");
     expect(rig, "GET /parts-fixed" H "\r\n", 200, "helloworld");
     expect(rig, "GET /parts HTTP/1.0\r\n\r\n", 200, "helloworld");
@@ -167,30 +171,36 @@ static void test_broken_answers_look_broken(void **state)
 struct refusal {
     const char *request;
     int status;
+    const char *field;
 };
 
 static void test_malformed_requests_are_refused(void **state)
 {
     static const struct refusal cases[] = {
-        {"\r\n\r\n", 400},
-        {"GET /\r\n\r\n", 400},
-        {"GET / HTTP/1.1\n\n", 400},
-        {"GET / HTTP/2.0\r\nHost: t\r\n\r\n", 400},
-        {"GET http://t/ HTTP/1.1\r\nHost: t\r\n\r\n", 400},
-        {"CONNECT t:80 HTTP/1.1\r\nHost: t\r\n\r\n", 400},
-        {"OPTIONS * HTTP/1.1\r\nHost: t\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: t\r\nHost: t\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: t\r\n X: y\r\n\r\n", 400},
-        {"GET / HTTP/1.1\r\nHost: t\r\nX : y\r\n\r\n", 400},
-        {"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na", 400},
-        {"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: x\r\n\r\na", 400},
-        {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\na", 400},
+        {"\r\n\r\n", 400, "method"},
+        {"GET /\r\n\r\n", 400, "target"},
+        {"GET / HTTP/1.1\n\n", 400, "version"},
+        {"GET / HTTP/2.0\r\nHost: t\r\n\r\n", 400, "version"},
+        {"GET http://t/ HTTP/1.1\r\nHost: t\r\n\r\n", 400, "target"},
+        {"CONNECT t:80 HTTP/1.1\r\nHost: t\r\n\r\n", 400, "target"},
+        {"OPTIONS * HTTP/1.1\r\nHost: t\r\n\r\n", 400, "target"},
+        {"GET / HTTP/1.1\r\n\r\n", 400, "Host"},
+        {"GET / HTTP/1.1\r\nHost: t\r\nHost: t\r\n\r\n", 400, "Host"},
+        {"GET / HTTP/1.1\r\nHost: t\r\n X: y\r\n\r\n", 400, "headers"},
+        {"GET / HTTP/1.1\r\nHost: t\r\nX : y\r\n\r\n", 400, "headers"},
+        {"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na", 400,
+         "Content-Length"},
+        {"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: x\r\n\r\na", 400, "Content-Length"},
+        {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\na", 400,
+         "Transfer-Encoding"},
         {"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\na",
-         400},
-        {"POST / HTTP/1.1\r\nHost: t\r\nExpect: x\r\n\r\n", 400},
-        {"\x16\x03\x01\x02\x01 tls", 400},
-        {"GET / HTTP/1.1\r\nHost: t\r\na:\r\nb:\r\nc:\r\nd:\r\ne:\r\nf:\r\ng:\r\nh:\r\n\r\n", 413},
+         400, "Transfer-Encoding"},
+        {"POST / HTTP/1.1\r\nHost: t\r\nExpect: x\r\n\r\n", 400, "Expect"},
+        {"GET / HTTP/1.1\r\nHost: t\r\nX-Odd: a\x01\r\n\r\n", 400, "X-Odd"},
+        {"GET / HTTP/1.1\r\nHost: t\r\nX: a\rb\r\n\r\n", 400, "head"},
+        {"\x16\x03\x01\x02\x01 tls", 400, "method"},
+        {"GET / HTTP/1.1\r\nHost: t\r\na:\r\nb:\r\nc:\r\nd:\r\ne:\r\nf:\r\ng:\r\nh:\r\n\r\n", 413,
+         "headers"},
     };
     const struct http_server_limits limits = {
         .max_connections = 300,
@@ -205,11 +215,15 @@ static void test_malformed_requests_are_refused(void **state)
         _cleanup_close_ int fd = rig_connect(rig);
         _cleanup_buf_ struct buf left = buf_make(0);
         struct rig_answer answer;
+        char begin[64];
 
+        (void)snprintf(begin, sizeof(begin),
+                       "%s %s: ", cases[i].status == 413 ? "payload_too_large" : "invalid_request",
+                       cases[i].field);
         rig_send(fd, cases[i].request);
         rig_read_answer(fd, &left, false, &answer);
         if (answer.status != cases[i].status || strstr(answer.head, "Connection: close") == NULL ||
-            answer.body.n == 0) {
+            strncmp(buf_str(&answer.body), begin, strlen(begin)) != 0) {
             fail_msg("case %zu: got %d %s", i, answer.status, buf_str(&answer.body));
         }
         rig_answer_done(&answer);
@@ -217,7 +231,7 @@ static void test_malformed_requests_are_refused(void **state)
         assert_int_equal(left.n, 0);
     }
     (void)snprintf(big, sizeof(big), "GET /%01500d" H "\r\n", 0);
-    expect(rig, big, 413, NULL);
+    expect(rig, big, 413, "payload_too_large head: the request line and headers are too large");
     assert_int_equal(rig_counters(rig)->requests, 0);
     rig_stop(rig);
 }
@@ -470,6 +484,7 @@ static void test_slow_heads_are_refused(void **state)
     rig_send(slow, "GET / HTTP/1.1\r\nHos");
     rig_read_answer(slow, &left, false, &answer);
     assert_int_equal(answer.status, 400);
+    assert_non_null(strstr(buf_str(&answer.body), "invalid_request head: "));
     assert_true(clock_monotonic_ms() - start_ms >= 55);
     rig_answer_done(&answer);
     assert_false(rig_read_to_end(slow, &left));

@@ -77,6 +77,16 @@ static void respond_text(struct http_exchange *exchange, int status, const char 
     http_exchange_respond(exchange, status, &type, 1, span_of_str(text));
 }
 
+/* "CODE FIELD: MESSAGE" */
+static void respond_error(struct http_exchange *exchange, const struct error *err)
+{
+    char text[512];
+
+    (void)snprintf(text, sizeof(text), "%s %s: %s", error_code_name(err->code), err->field,
+                   err->message);
+    respond_text(exchange, error_code_status(err->code), text);
+}
+
 /* ---- routes ---- */
 
 static void
@@ -84,7 +94,7 @@ on_echo_body(void *arg, struct http_exchange *exchange, struct span body, const 
 {
     (void)arg;
     if (err != NULL) {
-        respond_text(exchange, error_code_status(err->code), error_code_name(err->code));
+        respond_error(exchange, err);
         return;
     }
     http_exchange_respond(exchange, 200, NULL, 0, body);
@@ -145,7 +155,7 @@ static void on_count_piece(void *arg,
     char text[64];
 
     if (err != NULL) {
-        respond_text(exchange, error_code_status(err->code), error_code_name(err->code));
+        respond_error(exchange, err);
         return;
     }
     for (size_t i = 0; i < piece.n; i++) {
@@ -441,10 +451,8 @@ static void on_request(void *ctx, struct http_exchange *exchange)
 static void on_refused(void *ctx, const struct error *err, struct http_exchange *exchange)
 {
     struct rig *rig = ctx;
-    char text[512];
 
-    (void)snprintf(text, sizeof(text), "%s: %s", error_code_name(err->code), err->message);
-    respond_text(exchange, error_code_status(err->code), text);
+    respond_error(exchange, err);
     atomic_fetch_add(&rig->counters.refused, 1);
 }
 

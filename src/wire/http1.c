@@ -514,29 +514,56 @@ enum http1_body http1_head_body(const struct http1_head *head, bool is_bodiless)
     return head->kind == HTTP1_RESPONSE ? HTTP1_BODY_UNTIL_CLOSE : HTTP1_BODY_NONE;
 }
 
+/* What there is to say about each fault. */
+static const struct fault_row {
+    const char *field;
+    const char *text;
+} fault_rows[] = {
+    [HTTP1_FAULT_NONE] = {"", "the message is well formed"},
+    [HTTP1_FAULT_METHOD] = {"method", "the request does not begin with a method"},
+    [HTTP1_FAULT_TARGET] = {"target", "the request target is malformed"},
+    [HTTP1_FAULT_VERSION] = {"version", "the version must be HTTP/1.0 or HTTP/1.1"},
+    [HTTP1_FAULT_STATUS] = {"status", "the status line is malformed"},
+    [HTTP1_FAULT_LINE_END] = {"head", "a line must end with CR LF, and neither may stand alone"},
+    [HTTP1_FAULT_FIELD_NAME] = {"headers", "a header name is malformed"},
+    [HTTP1_FAULT_FIELD_VALUE] = {"headers", "a header value holds a control character"},
+    [HTTP1_FAULT_FOLDED] = {"headers", "a header line begins with a blank"},
+    [HTTP1_FAULT_CONTENT_LENGTH] = {"Content-Length", "Content-Length must be one decimal number"},
+    [HTTP1_FAULT_TRANSFER_ENCODING] = {"Transfer-Encoding",
+                                       "the only Transfer-Encoding accepted is chunked"},
+    [HTTP1_FAULT_FRAMING] = {"Transfer-Encoding",
+                             "Content-Length and Transfer-Encoding exclude each other"},
+    [HTTP1_FAULT_HOST] = {"Host", "exactly one valid Host header is required"},
+    [HTTP1_FAULT_EXPECT] = {"Expect", "the only Expect accepted is 100-continue"},
+    [HTTP1_FAULT_HEAD_SIZE] = {"head", "the request line and headers are too large"},
+    [HTTP1_FAULT_FIELD_COUNT] = {"headers", "there are too many headers"},
+    [HTTP1_FAULT_CHUNK_SIZE] = {"body", "a chunk of the body is malformed"},
+    [HTTP1_FAULT_CHUNK_EXTENSION] = {"body", "a chunk extension is malformed or too long"},
+    [HTTP1_FAULT_TRAILER] = {"trailers", "the trailers are malformed or too long"},
+};
+
+static const struct fault_row *fault_row(enum http1_fault fault)
+{
+    bool is_known = (unsigned int)fault < sizeof(fault_rows) / sizeof(fault_rows[0]);
+
+    return &fault_rows[is_known ? fault : HTTP1_FAULT_NONE];
+}
+
 const char *http1_fault_text(enum http1_fault fault)
 {
-    static const char *const texts[] = {
-        [HTTP1_FAULT_NONE] = "the message is well formed",
-        [HTTP1_FAULT_METHOD] = "the request does not begin with a method",
-        [HTTP1_FAULT_TARGET] = "the request target is malformed",
-        [HTTP1_FAULT_VERSION] = "the version must be HTTP/1.0 or HTTP/1.1",
-        [HTTP1_FAULT_STATUS] = "the status line is malformed",
-        [HTTP1_FAULT_LINE_END] = "a line must end with CR LF, and neither may stand alone",
-        [HTTP1_FAULT_FIELD_NAME] = "a header name is malformed",
-        [HTTP1_FAULT_FIELD_VALUE] = "a header value holds a control character",
-        [HTTP1_FAULT_FOLDED] = "a header line begins with a blank",
-        [HTTP1_FAULT_CONTENT_LENGTH] = "Content-Length must be one decimal number",
-        [HTTP1_FAULT_TRANSFER_ENCODING] = "the only Transfer-Encoding accepted is chunked",
-        [HTTP1_FAULT_FRAMING] = "Content-Length and Transfer-Encoding exclude each other",
-        [HTTP1_FAULT_HOST] = "exactly one valid Host header is required",
-        [HTTP1_FAULT_EXPECT] = "the only Expect accepted is 100-continue",
-        [HTTP1_FAULT_HEAD_SIZE] = "the request line and headers are too large",
-        [HTTP1_FAULT_FIELD_COUNT] = "there are too many headers",
-        [HTTP1_FAULT_CHUNK_SIZE] = "a chunk of the body is malformed",
-        [HTTP1_FAULT_CHUNK_EXTENSION] = "a chunk extension is malformed or too long",
-        [HTTP1_FAULT_TRAILER] = "the trailers are malformed or too long",
-    };
+    return fault_row(fault)->text;
+}
 
-    return (unsigned int)fault < sizeof(texts) / sizeof(texts[0]) ? texts[fault] : texts[0];
+const char *http1_fault_field(enum http1_fault fault)
+{
+    return fault_row(fault)->field;
+}
+
+struct span http1_head_fault_field(const struct http1_head *head, struct span bytes)
+{
+    /* Its name was complete, and of token characters, before the value began. */
+    if (head->fault == HTTP1_FAULT_FIELD_VALUE) {
+        return http1_slice_span(bytes, head->fields[head->field_count].name);
+    }
+    return span_of_str(http1_fault_field(head->fault));
 }

@@ -121,6 +121,12 @@ struct span http1_slice_span(struct span bytes, struct http1_slice slice);
 enum http1_body http1_head_body(const struct http1_head *head, bool is_bodiless);
 /* A sentence for the sender, without a final dot. */
 const char *http1_fault_text(enum http1_fault fault);
+/* What is at fault, for the sender: the name of the header, or of the part ("method", "target",
+ * "version", "head", "headers", "body", "trailers"). */
+const char *http1_fault_field(enum http1_fault fault);
+/* The same of a head that was refused, whose `bytes` are those that the parse was given: a value
+ * that is malformed is named by its header. */
+struct span http1_head_fault_field(const struct http1_head *head, struct span bytes);
 
 /* ---- chunked bodies ---- */
 struct http1_chunks {

@@ -424,6 +424,9 @@ static void test_format(void **state)
     assert_int_equal(http1_format_chunk_head(UINT64_MAX, head), 18);
     assert_string_equal(http1_status_text(299), "");
     assert_string_equal(http1_fault_text((enum http1_fault)999), http1_fault_text(0));
+    for (int i = HTTP1_FAULT_METHOD; i <= HTTP1_FAULT_TRAILER; i++) {
+        assert_true(http1_fault_field((enum http1_fault)i)[0] != '\0');
+    }
 }
 
 int main(void)

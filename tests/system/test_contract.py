@@ -132,38 +132,82 @@ def test_rate_limit_headers_count_down(api):
     assert all(0 <= int(a.headers["RateLimit-Remaining"]) <= limit for a in answers)
 
 
-def test_every_error_has_the_envelope_over_bare_connections(api):
-    """Requests that no HTTP library would send."""
-    cases = [
-        (b"BROKEN\r\n\r\n", 400),
-        (b"GET / HTTP/9.9\r\nHost: a\r\n\r\n", 400),
-        (b"GET /v1/sandboxes HTTP/1.1\r\n\r\n", 400),
-        (b"GET /v1/sandboxes HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n bad: folded\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: a\r\nNo colon here\r\n\r\n", 400),
-        (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
-        (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-        (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
-        (b"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", (400, 404)),
-        (b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 70000 + b"\r\n\r\n", (400, 413)),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(b"X%d: y\r\n" % i for i in range(300)) + b"\r\n", (400, 413)),
-    ]
-    for sent, wanted in cases:
+def refused(raw):
+    """(status, headers, error) of the answer that closes the connection, held against the document."""
+    answer = b""
+    while piece := raw.recv(65536):
+        answer += piece
+    head, _, body = answer.decode("latin-1").partition("\r\n\r\n")
+    start, *lines = head.split("\r\n")
+    names = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    status = int(start.split()[1])
+    # Whom such a request was meant for is not known, so only what holds for every error is held.
+    spec.Spec().check_error(start, None, None, status, names, body)
+    return status, names, json.loads(body)["error"]
+
+
+NO_REQUESTS = [
+    (b"BROKEN\r\n\r\n", "method"),
+    (b"GET / HTTP/9.9\r\nHost: a\r\n\r\n", "version"),
+    (b"GET /v1/sandboxes HTTP/1.1\r\n\r\n", "Host"),
+    (b"GET /v1/sandboxes HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "Host"),
+    (b"GET / HTTP/1.1\r\nHost: a\r\n bad: folded\r\n\r\n", "headers"),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nNo colon here\r\n\r\n", "headers"),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX-Odd: a\x01b\r\n\r\n", "X-Odd"),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nX-Odd: a\nb: c\r\n\r\n", "head"),
+    (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "Content-Length"),
+    (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", "Content-Length"),
+    (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding"),
+    (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", "Transfer-Encoding"),
+    (b"POST /v1/run HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", "Expect"),
+    (b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n", "target"),
+    (b"GET http://a/v1/sandboxes HTTP/1.1\r\nHost: a\r\n\r\n", "target"),
+    (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", "target"),
+]
+
+
+@pytest.mark.parametrize("sent, field", NO_REQUESTS, ids=lambda v: v if isinstance(v, str) else "")
+def test_what_no_http_library_would_send_is_refused_by_field(api, sent, field):
+    with api.raw_socket() as raw:
+        raw.sendall(sent)
+        status, _, error = refused(raw)
+    assert (status, error["code"], error["details"]) == (400, "invalid_request", {"field": field})
+
+
+def test_an_escape_that_is_none_is_no_route(api):
+    with api.raw_socket() as raw:
+        raw.sendall(b"GET /%zz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert refused(raw)[0] in (400, 404)
+
+
+@pytest.mark.parametrize("more, field", [
+    (b"X: " + b"y" * 70000 + b"\r\n\r\n", "head"), (b"".join(b"X%d: y\r\n" % i for i in range(300)) + b"\r\n", "headers"),
+], ids=["bytes", "headers"])
+def test_a_head_over_its_limits_is_413(api, more, field):
+    with api.raw_socket() as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n" + more)
+        status, _, error = refused(raw)
+    assert (status, error["code"], error["details"]) == (413, "payload_too_large", {"field": field})
+
+
+@pytest.mark.parametrize("chunks, field", [
+    (b"xyz\r\n", "body"), (b"2\r\n{}x", "body"), (b"2;=\x01\r\n{}\r\n", "body"), (b"0\r\n: x\r\n\r\n", "trailers"),
+], ids=["size", "end", "extension", "trailer"])
+def test_malformed_chunks_are_refused_by_field(api, installation, shared, chunks, field):
+    process, _ = api.start(shared, ["cat"], stdin="open")
+    for method, path in [
+        ("POST", "/v1/run"), ("POST", f"/v1/sandboxes/{shared}/run"),
+        ("PUT", f"/v1/sandboxes/{shared}/files?path=chunks"), ("PUT", f"/v1/sandboxes/{shared}/files/tar?path=chunks"),
+        ("POST", f"/v1/sandboxes/{shared}/files"), ("POST", f"/v1/sandboxes/{shared}/processes/{process['id']}/stdin"),
+    ]:
+        kind = "multipart/form-data; boundary=x" if path.endswith("/files") else "application/json"
         with api.raw_socket() as raw:
-            raw.sendall(sent)
-            answer = b""
-            while b"\r\n\r\n" not in answer or b'"request_id"' not in answer:
-                piece = raw.recv(65536)
-                if not piece:
-                    break
-                answer += piece
-        head, _, body = answer.partition(b"\r\n\r\n")
-        status = int(head.split()[1]) if head else 0
-        assert status in (wanted if isinstance(wanted, tuple) else (wanted,)), (sent[:60], answer[:300])
-        error = json.loads(body)["error"]
-        assert error["code"] and error["request_id"], sent[:60]
+            raw.sendall((f"{method} {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {installation.key}\r\n"
+                         f"Content-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n").encode() + chunks)
+            status, names, error = refused(raw)
+        assert (status, error["code"], error["details"]["field"]) == (400, "invalid_request", field), (path, error)
+        assert "ratelimit-limit" in names, path
+    api.ask("POST", f"/v1/sandboxes/{shared}/processes/{process['id']}/kill", {})
 
 
 def test_a_head_split_into_single_bytes_is_served(api, installation):
@@ -205,12 +249,8 @@ def test_a_body_over_the_cap_is_413(api, installation, shared):
                 raw.sendall(b" " * 65536)
         except OSError:
             pass
-        answer = b""
-        while b'"request_id"' not in answer:
-            piece = raw.recv(65536)
-            assert piece, answer
-            answer += piece
-    assert answer.startswith(b"HTTP/1.1 413 ") and b'"payload_too_large"' in answer, answer[:300]
+        status, _, error = refused(raw)
+    assert (status, error["code"], error["details"]) == (413, "payload_too_large", {"field": "body"})
 
 
 def test_requests_after_each_other_share_a_connection(api, installation):

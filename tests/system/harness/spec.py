@@ -88,7 +88,7 @@ class Spec:
             assert error["request_id"] == names["x-request-id"], f"{label}: two request ids"
         if status in (429, 503):
             assert int(names["retry-after"]) >= 1, f"{label}: Retry-After"
-        if error["code"] == "invalid_request":
+        if error["code"] in ("invalid_request", "payload_too_large"):
             assert error["details"].get("field") or error["details"].get("errno"), (
                 f"{label}: names no field: {error}")
         if status == 405:
