@@ -132,6 +132,19 @@ def test_rate_limit_headers_count_down(api):
     assert all(0 <= int(a.headers["RateLimit-Remaining"]) <= limit for a in answers)
 
 
+@pytest.mark.parametrize("method, path, body, status", [
+    ("POST", "/v1/sandboxes", {}, 400), ("GET", "/v1/sandboxes/sbxxxxxxxxxxxxxxxxxx", None, 404),
+])
+def test_errors_to_a_key_have_them_too(api, method, path, body, status):
+    answer = api.ask(method, path, body)
+    assert answer.status == status and set(spec.RATE) <= set(answer.headers)
+    stripped = {name: value for name, value in answer.headers.items() if name != "RateLimit-Reset"}
+    with pytest.raises(AssertionError, match="RateLimit-Reset is missing"):
+        api.spec.check(method, path, status, stripped, answer.body)
+    answer = api.ask(method, path, body, key=False)
+    assert answer.status == 401 and not set(spec.RATE) & set(answer.headers)
+
+
 def refused(raw):
     """(status, headers, error) of the answer that closes the connection, held against the document."""
     answer = b""

@@ -8,6 +8,7 @@ from . import schema
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "src" / "api" / "openapi.json"
+RATE = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
 REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 
 
@@ -55,13 +56,12 @@ class Spec:
         self.check_headers(label, response, names)
         self.check_content(label, response, names, body)
 
-    def check_headers(self, label, response, names):
+    def check_headers(self, label, response, names, optional=()):
         for name, header in response.get("headers", {}).items():
             header = self.resolve(header)
             value = names.get(name.lower())
             if value is None:
-                optional = name in ("Idempotency-Replayed",)
-                assert optional, f"{label}: header {name} is missing"
+                assert name in ("Idempotency-Replayed", *optional), f"{label}: header {name} is missing"
                 continue
             types = header["schema"].get("type")
             schema.check(
@@ -98,6 +98,10 @@ class Spec:
             return
         response = self.resolve(operation["responses"].get(str(status)))
         assert response, f"{label}: not documented for {operation['operationId']}: {error}"
+        given = [name for name in RATE if name.lower() in names]
+        assert set(given) <= set(response["headers"]), f"{label}: {given} not documented"
+        # A server that stops, or has no connection left, does not look who asks: all of them or none.
+        self.check_headers(label, response, names, RATE if status == 503 and not given else ())
         codes = response["content"]["application/json"]["examples"]
         assert error["code"] in codes, (
             f"{label}: code {error['code']} not documented for {operation['operationId']}")
