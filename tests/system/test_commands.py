@@ -268,12 +268,13 @@ class TestOutput:
         assert len(data) == 3_000_000
         assert hashlib.sha256(data).hexdigest().encode() == api.output(session["id"], "stderr")
 
-    def test_an_offset_past_the_end_is_refused_or_empty(self, api, shared):
+    def test_an_offset_past_the_end_is_refused_and_at_the_end_nothing_comes(self, api, shared):
         process, session = api.start(shared, ["echo", "x"])
         api.result(shared, process["id"])
-        answer = api.ask("GET", f"/v1/sessions/{session['id']}/output", query={"offset": 1000})
-        assert answer.status == 400 and answer.details["field"] == "offset" or (
-            answer.status == 200 and answer.body == b""), answer
+        answer = api.ask("GET", f"/v1/sessions/{session['id']}/output", query={"offset": 3})
+        assert (answer.status, answer.details["field"]) == (400, "offset"), answer
+        answer = api.ask("GET", f"/v1/sessions/{session['id']}/output", query={"offset": 2})
+        assert (answer.status, answer.body, answer.headers["X-Space-End"]) == (200, b"", "true"), answer
 
     def test_a_full_spool_drops_the_oldest_with_a_gap(self, api, sandboxes):
         sandbox = sandboxes()["id"]
