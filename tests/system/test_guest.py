@@ -11,7 +11,10 @@ import zipfile
 import pytest
 
 from harness import machine, poll
+from harness.attach import Attached
 from harness.files import Files
+
+NO_NETWORK = "There is no network yet. apt, pip, git clone and curl reach nothing outside"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -153,6 +156,16 @@ class TestTemplate:
                                          "python3 -c 'import ensurepip; ensurepip.version()'", timeout_seconds=120)
         assert said == "brought along /home/user/env/lib/python3.11/site-packages/brought.py\n"
 
+    @pytest.mark.long
+    def test_an_environment_has_a_pip_of_its_own(self, api, sandboxes):
+        """As everybody types it."""
+        sandbox = sandboxes()["id"]
+        Files(api, sandbox).put("/home/user/brought-1.0-py3-none-any.whl", wheel("brought", "1.0", "def said():\n    return 'brought along'\n"))
+        said = api.check_output(sandbox, "python3 -m venv env && . env/bin/activate && which pip && "
+                                         "pip -q install --no-index ./brought-1.0-py3-none-any.whl && "
+                                         "python -c 'import brought; print(brought.said(), brought.__file__)'", timeout_seconds=280)
+        assert said == "/home/user/env/bin/pip\nbrought along /home/user/env/lib/python3.11/site-packages/brought.py\n"
+
     def test_a_c_program_builds_and_runs(self, api, sandboxes):
         sandbox = sandboxes()["id"]
         code = "printf '#include <stdio.h>\\nint main(void){puts(\"built\");}' > a.c && gcc -O2 -o a a.c && ./a"
@@ -175,7 +188,25 @@ class TestTemplate:
         assert int(api.check_output(shared, "grep -c BEGIN /etc/ssl/certs/ca-certificates.crt")) > 50
 
     def test_the_greeting_says_that_there_is_no_network(self, api, shared):
-        assert "network" in api.check_output(shared, ["cat", "/etc/motd"])
+        said = " ".join(api.check_output(shared, ["cat", "/etc/motd"]).split())
+        assert f"{NO_NETWORK}. To bring things in: - files: `space cp SOURCE SANDBOX:PATH`" in said
+        assert "- packages: on the host, copy the template recipe" in said and "step `template NAME`" in said
+
+    @pytest.mark.parametrize("shell", [["bash"], ["bash", "--login"]])
+    def test_an_interactive_shell_shows_it_once(self, api, shared, shell):
+        _, session = api.start(shared, shell, tty={"cols": 100, "rows": 30, "term": "dumb"})
+        with Attached(api, session["id"]) as at:
+            at.write(b"echo the-''first\n")
+            at.read_until(b"the-first")
+            at.write(b"bash\n")  # one in it is no other visit
+            at.write(b"echo the-''second\n")
+            at.read_until(b"the-second")
+            at.write(b"exit\nexit\n")
+            at.read_to_end()
+        assert at.output["stdout"].count(NO_NETWORK.encode()) == 1, at.output
+
+    def test_a_command_shows_none(self, api, shared):
+        assert NO_NETWORK not in api.check_output(shared, "bash -l -c true; bash -c true 2>&1")
 
     def test_the_package_list_is_recorded(self, installation):
         current = installation.data / "volume/templates/base/current"
