@@ -215,6 +215,17 @@ def test_the_console_is_readable(api, sandboxes):
     poll.until(lambda: b"hello from the console" in api.ask("GET", path).body, 10, "console text")
 
 
+def test_the_console_keeps_the_last_64_kib(api, sandboxes):
+    sandbox = sandboxes()["id"]
+    path = f"/v1/sandboxes/{sandbox}/console"
+    api.check_output(sandbox, "sudo sh -c 'echo the oldest > /dev/console'")
+    poll.until(lambda: b"the oldest" in api.ask("GET", path).body, 10, "console text")
+    api.check_output(sandbox, "sudo sh -c 'seq -f %08.0f 1 9000 > /dev/console'", timeout_seconds=60)
+    poll.until(lambda: api.ask("GET", path).body.endswith(b"00009000\r\n"), 30, "all of it")
+    written = b"".join(b"%08d\r\n" % number for number in range(1, 9001))
+    assert api.ask("GET", path).body == written[-65536:]
+
+
 class TestExpiry:
     def test_never_early_and_at_most_a_second_late(self, api):
         asked = time.monotonic()
