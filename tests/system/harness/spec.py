@@ -42,8 +42,11 @@ class Spec:
         template, operation = self.find(method, path)
         if method == "HEAD":
             assert not body, f"{label}: a HEAD answer has a body"
-            if operation and status < 400:
-                self.check_headers(label, self.resolve(operation["responses"][str(status)]), names)
+            if operation:
+                response = self.resolve(operation["responses"].get(str(status)))
+                assert response, f"{label}: status not documented for {operation['operationId']}"
+                if status < 400:
+                    self.check_headers(label, response, names)
                 self.seen.add((operation["operationId"], status, None))
             return
         if status >= 400:
