@@ -510,11 +510,6 @@ static void serve_session(struct later *later)
 
 /* ---- ports ---- */
 
-static json_t *describe_port(unsigned int port)
-{
-    return json_pack("{s:i, s:s, s:n}", "port", (int)port, "address", "127.0.0.1", "process_id");
-}
-
 /* `rest` is what follows "/ports": "", "/N" or "/N/tcp". */
 static void serve_ports(struct later *later, const char *rest)
 {
@@ -524,7 +519,7 @@ static void serve_ports(struct later *later, const char *rest)
 
     if (rest[0] == '\0') {
         respond(later->exchange, 200,
-                json_pack("{s:[o, o]}", "items", describe_port(80), describe_port(8080)));
+                json_pack("{s:[o, o]}", "items", fake_tcp_describe(80), fake_tcp_describe(8080)));
         return;
     }
     (void)span_parse_u64(span_head(text, slash), UINT16_MAX, &port);
@@ -535,7 +530,7 @@ static void serve_ports(struct later *later, const char *rest)
             respond_error(exchange, "bad_gateway", NULL);
         }
     } else if (fake_tcp_listens((unsigned int)port)) {
-        respond(later->exchange, 200, describe_port((unsigned int)port));
+        respond(later->exchange, 200, fake_tcp_describe((unsigned int)port));
     } else {
         respond_error(later->exchange, "not_found", "port");
     }

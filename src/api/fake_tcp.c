@@ -189,3 +189,8 @@ bool fake_tcp_serve(struct loop *loop, struct http_exchange *exchange, unsigned 
     byte_stream_pause(tcp->stream, false);
     return true;
 }
+
+json_t *fake_tcp_describe(unsigned int port)
+{
+    return json_pack("{s:i, s:s, s:n}", "port", (int)port, "address", "127.0.0.1", "process_id");
+}

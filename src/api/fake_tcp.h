@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+#include <jansson.h>
+
 struct http_exchange;
 struct loop;
 
@@ -11,3 +13,5 @@ struct loop;
 bool fake_tcp_serve(struct loop *loop, struct http_exchange *exchange, unsigned int port);
 /* Whether something listens there. */
 bool fake_tcp_listens(unsigned int port);
+/* The port as a node's list of ports has it. */
+json_t *fake_tcp_describe(unsigned int port);
