@@ -462,13 +462,66 @@ def test_candidates(space, box, words, has, lacks):
     assert has <= given and not lacks & given
 
 
-def test_bash_completes(env, box):
-    script = pathlib.Path(__file__).parents[2] / "deploy/completions/space.bash"
-    bin_dir = pathlib.Path(space_binary()).parent
+# Each prints, for every line `WORDS` of its input, the words and what the shell makes of the last one, between tabs.
+SHELLS = {
+    "bash": """. "$SCRIPT"
+while IFS= read -r line; do
+    IFS=' ' read -ra COMP_WORDS <<<"space $line"
+    case "space $line" in *' ') COMP_WORDS+=('') ;; esac
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _space
+    printf '%s' "$line"; printf '\\t%s' "${COMPREPLY[@]}"; echo
+done""",
+    "zsh": """autoload() { : }
+compadd() { given=("${(@P)2}") }
+_files() { given=(files) }
+while IFS= read -r line; do
+    words=("${(@s: :)${:-space $line}}"); CURRENT=${#words}; given=(); . "$SCRIPT"
+    printf '%s' "$line"; printf '\\t%s' "${given[@]}"; echo
+done""",
+    "fish": """source $SCRIPT
+while read line
+    printf '%s' $line; printf '\\t%s' (complete -C "space $line" | string replace -r '\\t.*' ''); echo
+end""",
+}
+SCRIPTS = {"bash": "space.bash", "zsh": "_space", "fish": "space.fish"}
+BARE = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    """What `space help` and the help of each verb name: all that there is to complete."""
+    def helped(*words):
+        return subprocess.run([space_binary(), "help", *words], check=True, capture_output=True, text=True).stdout
+
+    def options(text):
+        return set(re.findall(r"^  (?:-\w,|   ) (--[a-z-]+)", text, re.MULTILINE))
+
+    verbs = re.findall(r"^  ([a-z]+) ", helped(), re.MULTILINE)
+    assert len(verbs) > 30 and "--config" in options(helped())
+    return {"": set(verbs), "--": options(helped()), **{f"{verb} --": options(helped(verb)) for verb in verbs}}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_complete_every_verb_and_option(env, tmp_path, vocabulary, shell):
+    script = pathlib.Path(__file__).parents[2] / "deploy/completions" / SCRIPTS[shell]
+    subprocess.run([shell, *BARE[shell], "-n", str(script)], check=True, timeout=60)
+    empty = tmp_path / "empty"
+    empty.mkdir()
     done = subprocess.run(
-        ["bash", "-c", f'. {script}; COMP_WORDS=(space show bo); COMP_CWORD=2; _space; echo "${{COMPREPLY[@]}}"'],
-        env={**env, "PATH": f"{bin_dir}:{env['PATH']}"}, capture_output=True, text=True, check=True)
-    assert done.stdout == "box\n"
+        [shell, *BARE[shell], "-c", SHELLS[shell]], input="".join(f"{line}\n" for line in vocabulary), cwd=empty,
+        env={**env, "SCRIPT": str(script), "PATH": f"{pathlib.Path(space_binary()).parent}:{env['PATH']}"},
+        capture_output=True, text=True, check=True, timeout=240)
+    given = {line: set(words) for line, *words in (row.split("\t") for row in done.stdout.splitlines())}
+    assert given == vocabulary, done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_complete_names(env, box, shell):
+    script = pathlib.Path(__file__).parents[2] / "deploy/completions" / SCRIPTS[shell]
+    done = subprocess.run(
+        [shell, *BARE[shell], "-c", SHELLS[shell]], input="show bo\n", capture_output=True, text=True, check=True, timeout=60,
+        env={**env, "SCRIPT": str(script), "PATH": f"{pathlib.Path(space_binary()).parent}:{env['PATH']}"})
+    assert done.stdout == "show bo\tbox\n", done.stderr
 
 
 def test_node_drain_waits_and_names_what_stands_in_its_way(space, api):
