@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import stat
 import subprocess
@@ -174,7 +175,29 @@ def test_status_and_doctor(installation, api):
     assert abs(more["disk"]["total_mib"] - volume.f_blocks * volume.f_frsize // 2**20) <= 1
     assert " of " in lines["memory"] and "admitted" in lines["memory"] and "free" in lines["disk"]
     doctor = installation.cli("doctor", check=False)
-    assert "cgroup" in doctor.stdout.lower() and ("kvm" in doctor.stdout.lower())
+    assert "cgroup" in doctor.stdout.lower()
+
+
+def test_doctor_tells_a_kvm_that_opens_from_one_that_runs_guests(installation):
+    """What the node found out with a guest of its own is said as it stands, beside what is seen from here."""
+    document = json.loads(installation.cli("doctor", "--json", check=False).stdout)
+    found = {check["name"]: check for check in document["checks"]}
+    environment = installation.node_report()["environment"]
+    said = f"{environment['accelerator']}: {environment['accelerator_reason']}"
+    try:
+        os.close(os.open("/dev/kvm", os.O_RDWR))
+        assert found["kvm"]["status"] == "ok"
+        assert re.fullmatch(r"/dev/kvm opens, API version \d+; whether a guest runs is for the node to try", found["kvm"]["message"])
+    except OSError as error:
+        assert found["kvm"]["status"] == "degraded" and os.strerror(error.errno) in found["kvm"]["message"]
+    assert environment["accelerator"] in ("kvm", "tcg") and environment["accelerator_reason"], environment
+    if environment["accelerator"] == "kvm":
+        assert found["accelerator"] == {"name": "accelerator", "status": "ok", "message": said, "remedy": None}
+        return
+    assert found["accelerator"] == {"name": "accelerator", "status": "degraded", "message": said,
+                                    "remedy": "a machine whose KVM runs guests; node.accelerator = kvm forces it"}
+    line = next(line for line in installation.cli("doctor", check=False).stdout.splitlines() if line.split()[1:2] == ["accelerator"])
+    assert line.split()[0] == "degraded" and said in line
 
 
 def test_a_bundle_has_no_secrets(installation, tmp_path):
