@@ -109,24 +109,36 @@ void help_put_verb(struct buf *out, const struct verb *verb, const struct option
 
 /* --- the man page ----------------------------------------------------------------------------- */
 
-/* Text for roff: backslashes and dashes escaped, no line begins a request. */
-static void put_roff(struct buf *out, const char *text)
+/* Text for roff: backslashes and dashes escaped, no line begins a request. Of comments without
+ * their marks. */
+static void put_roff(struct buf *out, struct span text, bool is_comment)
 {
     bool line_start = true;
 
-    for (const char *c = text; *c != '\0'; c++) {
-        if (line_start && (*c == '.' || *c == '\'')) {
+    for (size_t i = 0; i < text.n; i++) {
+        uint8_t c = text.p[i];
+
+        if (line_start && is_comment && c == '#') {
+            i += i + 1 < text.n && text.p[i + 1] == ' ' ? 1 : 0;
+            continue;
+        }
+        if (line_start && (c == '.' || c == '\'')) {
             buf_put_str(out, "\\&");
         }
-        if (*c == '\\') {
+        if (c == '\\') {
             buf_put_str(out, "\\e");
-        } else if (*c == '-') {
+        } else if (c == '-') {
             buf_put_str(out, "\\-");
         } else {
-            buf_put(out, span_make(c, 1));
+            buf_put(out, span_make(&text.p[i], 1));
         }
-        line_start = *c == '\n';
+        line_start = c == '\n';
     }
+}
+
+static void put_roff_str(struct buf *out, const char *text)
+{
+    put_roff(out, span_of_str(text), false);
 }
 
 static void put_man_options(struct buf *out, const struct option_spec *options)
@@ -140,15 +152,15 @@ static void put_man_options(struct buf *out, const struct option_spec *options)
             buf_printf(out, "\\fB\\-%c\\fR, ", s->letter);
         }
         buf_put_str(out, "\\fB\\-\\-");
-        put_roff(out, s->name);
+        put_roff_str(out, s->name);
         buf_put_str(out, "\\fR");
         if (s->value != NULL) {
             buf_put_str(out, " \\fI");
-            put_roff(out, s->value);
+            put_roff_str(out, s->value);
             buf_put_str(out, "\\fR");
         }
         buf_put_str(out, "\n");
-        put_roff(out, s->help);
+        put_roff_str(out, s->help);
         buf_put_str(out, "\n");
     }
 }
@@ -156,17 +168,17 @@ static void put_man_options(struct buf *out, const struct option_spec *options)
 static void put_man_verb(struct buf *out, const struct verb *v)
 {
     buf_printf(out, ".SS space %s ", v->name);
-    put_roff(out, v->synopsis);
+    put_roff_str(out, v->synopsis);
     buf_put_str(out, "\n");
-    put_roff(out, v->summary);
+    put_roff_str(out, v->summary);
     buf_put_str(out, ".\n");
     if (v->detail[0] != '\0') {
         buf_put_str(out, ".PP\n");
-        put_roff(out, v->detail);
+        put_roff_str(out, v->detail);
     }
     put_man_options(out, v->options);
     buf_put_str(out, ".PP\nExample:\n.PP\n.nf\n.RS\n");
-    put_roff(out, v->example);
+    put_roff_str(out, v->example);
     buf_put_str(out, ".RE\n.fi\n");
 }
 
@@ -179,7 +191,7 @@ void help_put_man(struct buf *out, const struct verb *verbs, const struct option
     put_man_options(out, globals);
     for (int group = 0; group < VERB_GROUP_COUNT; group++) {
         buf_put_str(out, ".SH ");
-        put_roff(out, group_titles[group]);
+        put_roff_str(out, group_titles[group]);
         buf_put_str(out, "\n");
         for (const struct verb *v = verbs; v->name != NULL; v++) {
             if (v->group == (enum verb_group)group) {
@@ -188,7 +200,7 @@ void help_put_man(struct buf *out, const struct verb *verbs, const struct option
         }
     }
     buf_put_str(out, ".SH EXIT STATUS\n");
-    put_roff(out, exit_text);
+    put_roff_str(out, exit_text);
     buf_put_str(out, ".SH ENVIRONMENT\n"
                      ".TP\n\\fBSPACE_URL\\fR\naddress of the API\n"
                      ".TP\n\\fBSPACE_API_KEY\\fR\nthe API key\n"
@@ -198,7 +210,58 @@ void help_put_man(struct buf *out, const struct verb *verbs, const struct option
                      ".TP\n\\fI~/.config/space/config\\fR\n"
                      "lines \\fIurl\\fR, \\fIkey\\fR, \\fIkey_file\\fR, \\fIca_file\\fR = value; "
                      "mode 0600 when it holds a key\n"
-                     ".TP\n\\fI" SETTINGS_DEFAULT_FILE "\\fR\nsettings of the installation\n");
+                     ".TP\n\\fI" SETTINGS_DEFAULT_FILE "\\fR\nsettings of the installation: see "
+                     "\\fBspace.conf\\fR(5)\n");
+}
+
+/* One paragraph of the commented file: what its comment says of the key under it. */
+static void put_man_setting(struct buf *out, struct span paragraph)
+{
+    size_t at = 0;
+    struct span key;
+
+    while (at < paragraph.n && paragraph.p[at] == '#') {
+        at = span_find(paragraph, at, '\n') + 1;
+    }
+    key = span_skip(paragraph, at);
+    key = span_head(key, span_find(key, 0, '\n'));
+    if (key.n == 0) {
+        return; /* the file's own head */
+    }
+    buf_put_str(out, ".TP\n\\fB");
+    put_roff(out, key, false);
+    buf_put_str(out, "\\fR\n");
+    put_roff(out, span_head(paragraph, at), true);
+}
+
+void help_put_man_settings(struct buf *out)
+{
+    _cleanup_buf_ struct buf text = buf_make(0);
+    struct settings s;
+    struct span rest;
+
+    settings_init(&s);
+    settings_format(&s, &text);
+    buf_put_str(out,
+                ".TH SPACE.CONF 5 \"\" \"SPACE " SPACE_VERSION "\" \"File formats\"\n"
+                ".SH NAME\nspace.conf \\- settings of an installation of SPACE\n"
+                ".SH SYNOPSIS\n\\fI" SETTINGS_DEFAULT_FILE "\\fR\n"
+                ".SH DESCRIPTION\nLines \\fIkey = value\\fR; those that begin with # are comments. "
+                "A key that stands nowhere has the default given here; an unknown key, one that is "
+                "set twice or a value out of range is refused with its line.\n"
+                "\\fBspace up\\fR and a restart of the daemons apply a change.\n"
+                ".SH KEYS AND DEFAULTS\n");
+    rest = buf_span(&text);
+    while (rest.n > 0) {
+        size_t n = 0;
+
+        while (n < rest.n && !(rest.p[n] == '\n' && n + 1 < rest.n && rest.p[n + 1] == '\n')) {
+            n++;
+        }
+        put_man_setting(out, span_head(rest, n));
+        rest = span_skip(rest, n + 2);
+    }
+    buf_put_str(out, ".SH SEE ALSO\n\\fBspace\\fR(1)\n");
 }
 
 /* --- the verb --------------------------------------------------------------------------------- */
@@ -219,6 +282,8 @@ int cmd_help(struct cli *cli, const struct args *args)
     }
     if (args_has(args, "man")) {
         help_put_man(&out, cli->verbs, cli->globals);
+    } else if (args_has(args, "man-settings")) {
+        help_put_man_settings(&out);
     } else if (verb != NULL) {
         help_put_verb(&out, verb, cli->globals);
     } else {

@@ -213,6 +213,7 @@ static const struct option_spec node_options[] = {
 
 static const struct option_spec help_options[] = {
     {"man", 0, NULL, NULL},
+    {"man-settings", 0, NULL, NULL},
     OPTIONS_END,
 };
 

@@ -584,6 +584,18 @@ def test_the_man_page_names_every_verb(space):
     assert ".SH EXIT STATUS" in page and "__complete" not in page
 
 
+def test_the_man_page_of_the_settings_is_the_commented_file(space):
+    """Each key with its default and all that the file says of it, and no other."""
+    text = (pathlib.Path(__file__).parents[2] / "deploy/space.conf").read_text(encoding="utf-8")
+    paragraphs = [part.strip().splitlines() for part in text.split("\n\n")][1:]
+    said = [(key.strip(), "\n".join(line.removeprefix("# ") for line in comment)) for *comment, key in paragraphs]
+    page = space("help", "--man-settings").stdout
+    keys = page.partition(".SH KEYS AND DEFAULTS\n.TP\n")[2].partition(".SH SEE ALSO")[0].split(".TP\n")
+    shown = [entry.replace("\\-", "-").replace("\\&", "").replace("\\e", "\\").split("\n", 1) for entry in keys]
+    assert len(said) > 50 and all(comment for _, comment in said)
+    assert [(key.removeprefix("\\fB").removesuffix("\\fR").strip(), comment.strip()) for key, comment in shown] == said
+
+
 def test_progress_only_on_a_terminal(env):
     master, slave = pty.openpty()
     child = subprocess.Popen([space_binary(), "create", "base"], env=env, stdout=subprocess.PIPE, stderr=slave)
