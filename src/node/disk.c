@@ -19,11 +19,15 @@
 #define COPY_STEP   (8U * 1024U * 1024U)
 #define PUNCH_BLOCK 65536U
 
-/* Copies the data extents of src. 0 or -errno. */
+/* Copies the data extents of src. Those are known when they are on the disk: ext2 and ext3 show
+ * what is only in the page cache as a hole. 0 or -errno. */
 static int copy_sparse(int src, int dst, off_t size)
 {
     off_t at = 0;
 
+    if (fdatasync(src) < 0) {
+        return -errno;
+    }
     while (at < size) {
         off_t data = lseek(src, at, SEEK_DATA);
         off_t hole;
