@@ -27,12 +27,15 @@
 #define ANSWER_MAX (200U * 1024U * 1024U)
 /* Of answers that clients have not read: beyond it nothing is started whose answer may be large. */
 #define UNREAD_MAX (256U * 1024U * 1024U)
-/* What the answers of all that is under way may come to, with those that are not read. A run that
- * has no place in the first gets less output, as from a node that holds too much of it; and beyond
- * the second nothing is started. Both leave room for one answer that is read and written. */
+/* What the answers of all that is under way may come to, with those that are not read: a run with
+ * more output than usual counts with the most that its answer can be, another with its two streams
+ * as they are. A run that has no place in the first gets less output, as from a node that holds too
+ * much of it; and beyond the second nothing is started. Both leave room for one answer that is read
+ * and written. */
 #define ANSWERS_MAX       (768U * 1024U * 1024U)
 #define ANSWERS_SMALL_MAX (1280U * 1024U * 1024U)
 #define ANSWER_PER_BYTE   12U /* of max_output_bytes: two streams, six in JSON */
+#define USUAL_PER_BYTE    2U
 #define OUTPUT_DEFAULT    1048576U
 #define OUTPUT_MAX        16777216U
 #define OUTPUT_SMALL      65536U
@@ -333,19 +336,27 @@ read_request(struct request *rq, struct create_spec *spec, bool *ret_keep, struc
     return json_fields_finish(&f);
 }
 
-/* What the node may send per stream: what is asked for, or what there is room for. What it would
- * refuse stays as it is. */
+static uint64_t answer_bytes(uint64_t output_bytes)
+{
+    return output_bytes * (output_bytes > OUTPUT_DEFAULT ? ANSWER_PER_BYTE : USUAL_PER_BYTE);
+}
+
+/* What the node may send per stream: what is asked for, or what there is room for. What it refuses
+ * is left to it. */
 static uint64_t choose_output(const struct request *rq)
 {
     const json_t *value = json_object_get(rq->body, "max_output_bytes");
     uint64_t asked = OUTPUT_DEFAULT;
 
-    if (json_is_integer(value) && json_integer_value(value) >= 0 &&
-        json_integer_value(value) <= OUTPUT_MAX) {
+    if (value != NULL) {
+        if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+            json_integer_value(value) > OUTPUT_MAX) {
+            return OUTPUT_DEFAULT;
+        }
         asked = (uint64_t)json_integer_value(value);
     }
     if (asked > OUTPUT_SMALL &&
-        rq->api->unread_bytes + rq->api->run_bytes + ANSWER_PER_BYTE * asked > ANSWERS_MAX) {
+        rq->api->unread_bytes + rq->api->run_bytes + answer_bytes(asked) > ANSWERS_MAX) {
         return OUTPUT_SMALL;
     }
     return asked;
@@ -356,7 +367,7 @@ static int check_room(const struct request *rq, uint64_t output_bytes, struct er
     uint64_t others = rq->api->unread_bytes + rq->api->run_bytes;
 
     if (rq->api->unread_bytes > UNREAD_MAX ||
-        others + ANSWER_PER_BYTE * output_bytes > ANSWERS_SMALL_MAX) {
+        others + answer_bytes(output_bytes) > ANSWERS_SMALL_MAX) {
         return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
                               "too many large answers are under way or wait to be read");
     }
@@ -432,7 +443,7 @@ static void start_job(struct request *rq,
     if (job != NULL) {
         *job = (struct run_job){.api = rq->api,
                                 .rq = rq,
-                                .reserved_bytes = ANSWER_PER_BYTE * output_bytes,
+                                .reserved_bytes = answer_bytes(output_bytes),
                                 .keep = !s->transient,
                                 .is_repetition = is_repetition};
         rq->api->run_bytes += job->reserved_bytes;

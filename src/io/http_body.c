@@ -3,7 +3,8 @@
 
 #include "io/http_conn.h"
 
-#define PAYER_PART 4U /* of max_collected_bytes, what one payer's bodies may take */
+#define PAYER_PART 4U     /* of max_collected_bytes, what one payer's bodies may take */
+#define PAYER_FREE 16384U /* bodies up to this size are not asked for their payer's part */
 
 /* Nothing is delivered from inside a call of the application: a change of mode only schedules a
  * turn that feeds what waits. */
@@ -38,9 +39,8 @@ static size_t sum_payer(const struct http_exchange *exchange)
     const struct http_server *server = exchange->conn->server;
     size_t sum = 0;
 
-    for (const struct list *it = server->conns.next; it != &server->conns; it = it->next) {
-        const struct http_conn *conn = list_entry(it, struct http_conn, link);
-        const struct http_exchange *other = conn->exchange;
+    for (struct list *it = server->conns.next; it != &server->conns; it = it->next) {
+        const struct http_exchange *other = list_entry(it, struct http_conn, link)->exchange;
 
         if (other != NULL && other != exchange && other->payer == exchange->payer) {
             sum += other->counted;
@@ -64,7 +64,7 @@ static bool body_has_room(const struct http_exchange *exchange, uint64_t more)
     if (room > max || others > max - room) {
         return false;
     }
-    others = exchange->payer != NULL ? sum_payer(exchange) : 0;
+    others = exchange->payer != NULL && room > PAYER_FREE ? sum_payer(exchange) : 0;
     return others == 0 || (room <= max / PAYER_PART && others <= max / PAYER_PART - room);
 }
 

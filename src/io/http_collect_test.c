@@ -158,7 +158,7 @@ static void test_every_path_frees(void **state)
 static void test_payers(void **state)
 {
     static const struct http_server_limits wide = {.max_connections = 30,
-                                                   .max_collected_bytes = 400000};
+                                                   .max_collected_bytes = 262144};
     struct rig *rig = rig_start(&wide, NULL, NULL, NULL);
     int first;
     int fd;

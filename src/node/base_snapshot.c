@@ -29,7 +29,8 @@
 #include "node/vm.h"
 
 #define SILENCE_TIMEOUT_MS 30000
-#define REHEARSAL_MS       120000 /* none takes that long that ends */
+#define REHEARSAL_MS       120000 /* none takes that long whose guest answers */
+#define COMMANDS_MS        60000
 #define COMMAND_MS         15000
 #define PINNED_MAX         256U
 #define SLOW_MS            15000
@@ -541,6 +542,7 @@ static void on_hello(void *arg, int result)
     if (result == 0) {
         vm_set_deadline(base->vm, REHEARSAL_MS, "agent_timeout", "the rehearsal took too long");
         base->rehearsal.command_ms = COMMAND_MS;
+        base->rehearsal.all_ms = COMMANDS_MS;
         base->rehearsal.done = on_rehearsed;
         base->rehearsal.arg = base;
         rehearsal_start(&base->rehearsal, vm_agent(base->vm), base->node->parts->volume,

@@ -83,8 +83,8 @@ static bool can_mark(const struct host *h)
 static void test_a_lock_is_a_name(void **state)
 {
     const struct host *h = *state;
-    const struct name_claim one = {"spt", h->first, 1000, 100};
-    const struct name_claim other = {"spt", h->third, 5000, 100};
+    const struct name_claim one = {"spt", h->first, 1000, 100, NULL};
+    const struct name_claim other = {"spt", h->third, 5000, 100, NULL};
     struct error err = {0};
     struct cgroup cg;
     int held = -1;
@@ -104,7 +104,7 @@ static void test_a_lock_is_a_name(void **state)
 static void test_a_removed_group_is_made_again(void **state)
 {
     const struct host *h = *state;
-    const struct name_claim one = {"spt", h->first, 1000, 100};
+    const struct name_claim one = {"spt", h->first, 1000, 100, NULL};
     struct error err = {0};
     struct cgroup cg;
     int fd = -1;
@@ -120,9 +120,9 @@ static void test_a_removed_group_is_made_again(void **state)
 static void test_vms_hold_a_name_without_a_daemon(void **state)
 {
     const struct host *h = *state;
-    const struct name_claim one = {"spt", h->first, 1000, 100};
-    const struct name_claim same = {"spt", h->second, 1000, 100};
-    const struct name_claim other = {"spt", h->third, 5000, 100};
+    const struct name_claim one = {"spt", h->first, 1000, 100, NULL};
+    const struct name_claim same = {"spt", h->second, 1000, 100, NULL};
+    const struct name_claim other = {"spt", h->third, 5000, 100, NULL};
     struct error err = {0};
     struct cgroup cg;
     int fd = -1;
@@ -209,13 +209,13 @@ static void test_an_id_is_made_once(void **state)
 static void test_uids_do_not_meet(void **state)
 {
     const struct host *h = *state;
-    const struct name_claim one = {"first", h->first, 1000, 100};
-    const struct name_claim good[] = {{"second", h->third, 1100, 50},
-                                      {"second", h->third, 900, 100}};
-    const struct name_claim bad[] = {{"second", h->third, 1099, 50},
-                                     {"second", h->third, 900, 101},
-                                     {"second", h->third, 1010, 10},
-                                     {"second", h->third, 10, 5000}};
+    const struct name_claim one = {"first", h->first, 1000, 100, NULL};
+    const struct name_claim good[] = {{"second", h->third, 1100, 50, NULL},
+                                      {"second", h->third, 900, 100, NULL}};
+    const struct name_claim bad[] = {{"second", h->third, 1099, 50, NULL},
+                                     {"second", h->third, 900, 101, NULL},
+                                     {"second", h->third, 1010, 10, NULL},
+                                     {"second", h->third, 10, 5000, NULL}};
     struct error err = {0};
     struct cgroup first;
     struct cgroup second;
@@ -245,7 +245,7 @@ static void test_uids_do_not_meet(void **state)
 static void test_a_mark_of_somebody_else_is_none(void **state)
 {
     const struct host *h = *state;
-    const struct name_claim one = {"first", h->first, 1000, 100};
+    const struct name_claim one = {"first", h->first, 1000, 100, NULL};
     static const char *const marks[] = {"", "1", "1 2", "x 2 /a", "1000 99999999999 /a", "-1 5 /a"};
     struct error err = {0};
     struct cgroup cg;

@@ -540,6 +540,7 @@ static int s3_abort_cut(void *self, const char *prefix, int64_t keep_seconds, st
     struct s3_list list;
     int64_t before;
     int count = 0;
+    int failure = 0;
     char *escaped;
     int r;
 
@@ -560,11 +561,14 @@ static int s3_abort_cut(void *self, const char *prefix, int64_t keep_seconds, st
     s->body = buf_make(0);
     r = s3_uploads_parse(buf_span(&page), &list);
     while (r >= 0 && count < ABORTS_MAX && (r = s3_uploads_next(&list, &upload)) == 1) {
-        r = abort_old(s, &upload, before, err);
-        if (r < 0) {
-            return r;
-        }
-        count += r;
+        int aborted = abort_old(s, &upload, before, err);
+
+        /* The others go on: the list is in the same order each time. */
+        failure = aborted < 0 ? aborted : failure;
+        count += aborted > 0 ? aborted : 0;
+    }
+    if (r >= 0 && count == 0 && failure < 0) {
+        return failure;
     }
     return r < 0 ? error_set(err, EBADMSG, "the object store's list makes no sense") : count;
 }

@@ -129,7 +129,7 @@ static int open_directory(const json_t *request,
         !json_field_text(request, "store", id, sizeof(id))) {
         return error_set(err, EINVAL, "the request names no store");
     }
-    (void)json_field_u64(request, "image_device", INT64_MAX, &claim.home_device);
+    (void)json_field_u64(request, "home_device", INT64_MAX, &claim.home_device);
     claim.may_begin = json_is_true(json_object_get(request, "may_begin"));
     place->dir_fd = object_claim_open(found, &claim, is, err);
     if (place->dir_fd < 0) {

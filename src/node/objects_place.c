@@ -202,12 +202,18 @@ static int add_directory(const struct objects *o, json_t *request)
     bool fetches = strcmp(json_string_value(json_object_get(request, "job")), "get") == 0;
     uint64_t device = 0;
     uint64_t holes = find_holes(s, &device);
-    json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:s, s:s, s:b}", "reserve_bytes",
-                             (json_int_t)s->node_disk_reserve_mib * MIB, "volume_device",
-                             (json_int_t)o->volume_device, "image_device", (json_int_t)device,
-                             "image_holes", (json_int_t)holes, "installation", s->installation,
-                             "store", o->store_id, "may_begin", !fetches);
-    int r = more == NULL ? -1 : json_object_update(request, more);
+    struct stat home = {0};
+    json_t *more;
+    int r;
+
+    (void)stat(s->data_dir, &home); /* 0: not known */
+    more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:b}", "home_device",
+                     (json_int_t)home.st_dev, "reserve_bytes",
+                     (json_int_t)s->node_disk_reserve_mib * MIB, "volume_device",
+                     (json_int_t)o->volume_device, "image_device", (json_int_t)device,
+                     "image_holes", (json_int_t)holes, "installation", s->installation, "store",
+                     o->store_id, "may_begin", !fetches);
+    r = more == NULL ? -1 : json_object_update(request, more);
 
     json_decref(more);
     return r;

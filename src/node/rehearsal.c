@@ -1,5 +1,6 @@
 #include "node/rehearsal.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #define COMMANDS_MAX 32U
@@ -40,7 +41,8 @@ static void run_next(struct rehearsal *r)
 {
     const char *argv[ARGS_MAX + 1];
 
-    while (r->next < json_array_size(r->commands) && r->next < COMMANDS_MAX) {
+    while (r->next < json_array_size(r->commands) && r->next < COMMANDS_MAX &&
+           (r->all_ms == 0 || clock_monotonic_ms() < r->until_ms)) {
         const json_t *command = json_array_get(r->commands, r->next++);
 
         if (fill_argv(command, argv)) {
@@ -59,6 +61,7 @@ void rehearsal_start(struct rehearsal *r,
     r->agent = agent;
     r->commands = template_prime_list(volume, template_info->name, template_info->version);
     r->next = 0;
+    r->until_ms = clock_monotonic_ms() + r->all_ms;
     r->user = template_info->user;
     run_next(r);
 }

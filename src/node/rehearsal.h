@@ -19,6 +19,8 @@ struct rehearsal {
     size_t next;
     const char *user;
     int64_t command_ms;
+    int64_t all_ms; /* after which no other one begins; 0: no limit */
+    int64_t until_ms;
     void (*done)(void *arg);
     void *arg;
 };

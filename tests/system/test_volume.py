@@ -26,6 +26,10 @@ def kind(request):
 def made(kind):
     """An installation whose data directory is on such a filesystem."""
     disk, place = WORK / "volume-disk.img", WORK / "volume-disk"
+    made = Installation("spvol", uid_first=1_640_000, volume_gib=6, node__warm_pools="base=1", node__prepared_pool=1,
+                        data_dir=place / "data")
+    made.data = place / "data"
+    made.remove_left_overs()
     unmount(place)
     place.mkdir(parents=True, exist_ok=True)
     disk.unlink(missing_ok=True)
@@ -33,16 +37,13 @@ def made(kind):
         file.truncate(12 << 30)
     machine.output(*KINDS[kind], str(disk))
     machine.output("mount", "-o", "loop", str(disk), str(place))
-    made = Installation("spvol", uid_first=1_640_000, volume_gib=6, node__warm_pools="base=1", node__prepared_pool=1,
-                        data_dir=place / "data")
-    made.data = place / "data"
     try:
         made.prepare()
         made.up()
         yield made
         made.api.close()
-        made.remove()
     finally:
+        made.remove()
         unmount(place)
         disk.unlink()
 

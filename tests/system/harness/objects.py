@@ -22,7 +22,7 @@ class Worker:
         if self.directory is None:
             return {"bucket": self.place}
         device = os.stat("/proc").st_dev  # neither sandboxes nor the image of their volume are beside it
-        return {"reserve_bytes": 0, "volume_device": device, "image_device": device, "image_holes": 0,
+        return {"reserve_bytes": 0, "volume_device": device, "image_device": device, "image_holes": 0, "home_device": device,
                 "installation": self.installation, "store": "", "may_begin": False}
 
     def run(self, job, fds=(), **request):
