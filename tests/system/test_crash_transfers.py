@@ -127,7 +127,9 @@ def test_a_file_comes_out(api, installation, box, files, folder, victim):
     path = f"{folder}/down"
     want = api.check_output(box, f"head -c {DOWN_BYTES} /dev/urandom >{path}; sha256sum <{path}").split()[0]
     connection = begin(api, "GET", files.at(path=path))
-    got = connection.recv(65536)
+    got = b""
+    while not got.partition(b"\r\n\r\n")[2]:
+        got += connection.recv(65536)
     installation.kill_daemon(victim)
     head, _, body = (got + rest_of(connection)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 ") and f"content-length: {DOWN_BYTES}".encode() in head.lower()
