@@ -253,7 +253,11 @@ class Installation:
         return range(self.uid_first, self.uid_first + 4096)
 
     def vmms(self):
-        """Pids of processes that run under this installation's VMM uids."""
+        """Its VMMs."""
+        return [pid for pid in self.of_uids() if machine.status(pid).get("Name") != "space-objects"]
+
+    def of_uids(self):
+        """Pids of processes that run under this installation's uids: VMMs, and the object store's, which has the first."""
         found = []
         for pid in machine.pids():
             status = machine.status(pid)
@@ -275,7 +279,7 @@ class Installation:
 
     def leaks(self):
         """What a stopped and released installation left on the host."""
-        found = [f"VMM {pid}: {machine.cmdline(pid)[:1]}" for pid in self.vmms()]
+        found = [f"process {pid}: {machine.cmdline(pid)[:1]}" for pid in self.of_uids()]
         for program in ("space-node", "space-api", "space-supervisor"):
             found += [f"{program} {pid}" for pid in self.daemons(program)]
         found += [f"netns {n}" for n in machine.network_namespaces() if n.startswith(f"{self.name}-")]
