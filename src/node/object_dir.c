@@ -132,7 +132,7 @@ static int dir_put(void *self, const char *key, struct span bytes, struct error 
     }
     (void)snprintf(fresh, sizeof(fresh), "%s/.new-%016llx", parent, (unsigned long long)nonce);
     r = write_file(d->fd, fresh, bytes);
-    step("place %s", parent);
+    step("place %.*s", (int)strcspn(parent, "/"), parent); /* chunks: wherever they are */
     if (r == 0 && renameat(d->fd, fresh, d->fd, key) < 0) {
         r = -errno;
     }

@@ -32,6 +32,13 @@ def pytest_collection_modifyitems(config, items):
     if config.option.markexpr != "long" and not any(".py" in name for name in config.args):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+    elif "LONG_SHARE" in os.environ:
+        # N/M: the files whose turn it is, of those that have long tests.
+        turn, of = map(int, os.environ["LONG_SHARE"].split("/"))
+        files = sorted({item.path for item in items if item.get_closest_marker("long")})
+        others = [item for item in items if item.path not in files or files.index(item.path) % of != turn % of]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     # Conformance coverage and the leak check look back at everything before them.
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
