@@ -22,7 +22,6 @@
 #define SETTINGS_LIMIT     1048576U
 #define COMMAND_LIMIT      8388608U
 #define COMMAND_TIMEOUT_MS 30000
-#define DEPTH_MAX          32U /* of JSON */
 #define STAGE_TEMPLATE     "/var/tmp/space-bundle-XXXXXX"
 
 struct bundle {
