@@ -313,7 +313,9 @@ static int abort_upload(struct object_s3 *s, const char *key, const char *id, st
     struct s3_request rq = {.method = "DELETE", .key = key, .query = query};
     int n = snprintf(query, sizeof(query), "uploadId=%s", id);
 
-    return n < (int)sizeof(query) ? run(s, &rq, err) : -ENAMETOOLONG;
+    return n < (int)sizeof(query)
+               ? run(s, &rq, err)
+               : error_set(err, ENAMETOOLONG, "the object store's name of an upload is too long");
 }
 
 static int put_large(struct object_s3 *s, const char *key, struct span bytes, struct error *err)
