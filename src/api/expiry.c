@@ -321,7 +321,7 @@ struct expiry *expiry_new(struct api *api)
     expiry->api = api;
     expiry->timer = loop_timer_new(api->loop, on_tick, expiry);
     if (expiry->timer == NULL) {
-        expiry_free(expiry);
+        free(expiry);
         return NULL;
     }
     find_next(expiry, clock_real_ms());
@@ -332,6 +332,7 @@ struct expiry *expiry_new(struct api *api)
 void expiry_free(struct expiry *expiry)
 {
     if (expiry != NULL) {
+        expiry_flush(expiry->api); /* what ended while this program was stopping */
         loop_timer_free(expiry->timer);
         free(expiry);
     }

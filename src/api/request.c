@@ -73,7 +73,7 @@ static void on_close(void *arg, struct http_exchange *exchange, bool complete)
 
     (void)exchange;
     release(rq);
-    if (rq->guest_id[0] != '\0' && !rq->api->stopping) {
+    if (rq->guest_id[0] != '\0') {
         expiry_touch(rq->api, rq->guest_id); /* it has been active until now */
     }
     rq->api->unread_bytes -= rq->answer_bytes;

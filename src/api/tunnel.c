@@ -27,9 +27,7 @@ static void end(struct tunnel *tunnel, bool is_cut)
 
     log_info("tunnel closed", "id=%s sandbox=%s seconds=%.2f%s", tunnel->request_id,
              tunnel->sandbox_id, seconds, is_cut ? " cut=true" : "");
-    if (!tunnel->api->stopping) {
-        expiry_touch(tunnel->api, tunnel->sandbox_id);
-    }
+    expiry_touch(tunnel->api, tunnel->sandbox_id);
     key_release(&tunnel->hold);
     port_visit_end(&tunnel->visit);
     list_remove(&tunnel->link);

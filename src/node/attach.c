@@ -54,13 +54,15 @@ struct attach {
     struct list signals;      /* under way */
     unsigned int signal_count;
     char id[ATTACHMENT_ID_SIZE];
+    char sandbox_id[ID_SIZE];
     uint64_t stdin_told;
     bool read_only;
-    bool wrote;     /* input came from this client */
-    bool waiting;   /* for the socket to drain */
-    bool gathering; /* the timer lets more come first */
-    bool paused;    /* for the process to take input */
-    bool held;      /* for the client to take answers to what it sent */
+    bool is_activity; /* of its sandbox, until it ends */
+    bool wrote;       /* input came from this client */
+    bool waiting;     /* for the socket to drain */
+    bool gathering;   /* the timer lets more come first */
+    bool paused;      /* for the process to take input */
+    bool held;        /* for the client to take answers to what it sent */
     bool closing;
 };
 
@@ -72,6 +74,9 @@ struct attach_signal {
 
 static void attach_free(struct attach *a)
 {
+    if (a->is_activity) {
+        data_touch(a->data, a->sandbox_id);
+    }
     while (!list_is_empty(&a->signals)) {
         struct attach_signal *s = list_entry(a->signals.next, struct attach_signal, link);
 
@@ -432,8 +437,8 @@ void attach_touch_all(struct data *data)
     {
         const struct attach *a = list_entry(it, struct attach, link);
 
-        if (a->session.process != NULL && !a->read_only) {
-            sandbox_touch(a->session.process->table->sandbox);
+        if (a->is_activity) {
+            data_touch(data, a->sandbox_id);
         }
     }
 }
@@ -491,6 +496,7 @@ static struct attach *attach_new(struct call *call, struct process *p)
         return NULL;
     }
     a->data = call->data;
+    memcpy(a->sandbox_id, call->sandbox_id, sizeof(a->sandbox_id));
     list_init(&a->link);
     list_init(&a->signals);
     session_reader_init(&a->session, p);
@@ -548,7 +554,8 @@ void handle_session_attach(struct call *call, json_t *body)
     send_attached(a);
     if (!a->read_only) {
         process_release(p);
-        sandbox_touch(p->table->sandbox);
+        a->is_activity = true;
+        data_touch(data, a->sandbox_id);
     }
     loop_timer_start(a->timer, 0);
 }

@@ -106,6 +106,12 @@ void call_fail_with(struct call *call, const struct error *err, const struct htt
     respond_text(call, status, extra, buf_span(&text));
 }
 
+void call_touch(struct call *call)
+{
+    call->is_activity = true;
+    data_touch(call->data, call->sandbox_id);
+}
+
 struct sandbox *call_sandbox(struct call *call)
 {
     struct sandbox *sb = sandbox_find(call->data->node, call->sandbox_id);

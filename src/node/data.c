@@ -313,6 +313,15 @@ int data_serve(struct data *data, struct error *err)
     return http_server_listen_unix(data->server, path, 0660, group, err);
 }
 
+void data_touch(struct data *data, const char *sandbox_id)
+{
+    struct sandbox *sb = sandbox_find(data->node, sandbox_id);
+
+    if (sb != NULL) {
+        sandbox_touch(sb);
+    }
+}
+
 void data_free(struct data *data)
 {
     struct list *it;

@@ -46,5 +46,7 @@ int data_new(struct node *node, struct data **ret_data, struct error *err) _must
 int data_serve(struct data *data, struct error *err) _must_check_;
 /* Closes the socket and every stream; processes in the guests go on. Call before node_stop. */
 void data_free(struct data *data);
+/* Marks activity of a sandbox now, if there is one of that id. */
+void data_touch(struct data *data, const char *sandbox_id);
 /* Whether a peer, as http_exchange_peer names it, may speak to the node. */
 bool data_peer_is_allowed(const struct data *data, const char *peer);

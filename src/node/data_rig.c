@@ -87,14 +87,16 @@ const char *sandbox_state_name(enum sandbox_state state)
 json_t *sandbox_describe(const struct sandbox *sb)
 {
     json_t *reason = json_null();
+    char active[CLOCK_TEXT_SIZE];
 
+    clock_format(sb->info.active_at_ms, active);
     if (sb->info.reason_code[0] != '\0') {
         reason = json_pack("{s:s, s:s}", "code", sb->info.reason_code, "message",
                            sb->info.reason_message);
     }
-    return json_pack("{s:s, s:s, s:o, s:s, s:i}", "id", sb->info.id, "state",
+    return json_pack("{s:s, s:s, s:o, s:s, s:i, s:s}", "id", sb->info.id, "state",
                      sandbox_state_name(sb->info.state), "reason", reason, "template",
-                     sb->info.template_name, "vcpus", (int)sb->info.vcpus);
+                     sb->info.template_name, "vcpus", (int)sb->info.vcpus, "active_at", active);
 }
 
 struct sandbox *sandbox_find(struct node *node, const char *id)

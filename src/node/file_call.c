@@ -136,7 +136,7 @@ void file_call_open(struct file_call *f)
         gate_leave(&f->ticket);
         return;
     }
-    sandbox_touch(services->sandbox);
+    call_touch(f->call);
     f->service = service_open(services, &f->spec, &f->callbacks, f, &err);
     if (f->service == NULL) {
         gate_leave(&f->ticket);

@@ -227,6 +227,22 @@ static void let_go(struct node_parts *p)
     }
 }
 
+/* When each was active last is not written down as it happens. */
+static void note_activity(struct node *node)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &node->parts->sandboxes->sandboxes)
+    {
+        struct sandbox *sb = list_entry(it, struct sandbox, link);
+
+        if (sb->info.state == SANDBOX_STATE_RUNNING && sb->vm != NULL) {
+            (void)sandbox_write_journal(sb);
+        }
+    }
+}
+
 void node_stop(struct node *node)
 {
     struct node_parts *p = node->parts;
@@ -235,6 +251,9 @@ void node_stop(struct node *node)
         return;
     }
     p->stopping = true;
+    if (p->sandboxes != NULL) {
+        note_activity(node);
+    }
     probe_cancel(TAKE(p->probe));
     if (p->wakes.timer != NULL) {
         gate_done(&p->wakes); /* who waited there gives up */

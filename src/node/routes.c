@@ -149,6 +149,9 @@ static void on_close(void *arg, struct http_exchange *exchange, bool complete)
     if (call->on_close != NULL) {
         call->on_close(call, complete);
     }
+    if (call->is_activity) {
+        data_touch(call->data, call->sandbox_id); /* it has been active until now */
+    }
     call->data->answer_bytes -= call->answer_bytes;
     process_watch_remove(&call->watch);
     loop_timer_free(TAKE(call->timer));

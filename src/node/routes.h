@@ -55,6 +55,7 @@ struct call {
     void (*on_close)(struct call *call, bool complete); /* the handler's own, or NULL */
     void *state;                                        /* the handler's own */
     uint64_t answer_bytes;                              /* counted in data->answer_bytes */
+    bool is_activity;                                   /* of its sandbox, until it is closed */
     bool answered;
 };
 
@@ -83,6 +84,8 @@ void call_fail(struct call *call, const struct error *err);
 void call_fail_with(struct call *call, const struct error *err, const struct http_header *extra);
 /* routes_state.c: the error, and what the sandbox is now: space-api keeps both. */
 void call_fail_with_record(struct call *call, const struct error *err);
+/* The call is activity of its sandbox: now, and when it ends, however it does. */
+void call_touch(struct call *call);
 /* Finds the sandbox of the path, or answers not_found and returns NULL. */
 struct sandbox *call_sandbox(struct call *call);
 /* The same for the process and the session of the path (`gone` for a session that expired). */

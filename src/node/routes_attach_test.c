@@ -84,6 +84,21 @@ static void test_attach(void **state)
     assert_int_equal(w.closed, WEBSOCKET_NORMAL);
 }
 
+/* Whatever ends it, and nobody has sent anything: the idle rule counts from there. */
+static void test_end_of_an_attachment_is_activity(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_rig_websocket_ struct rig_websocket w = {0};
+    struct started p;
+    char active[CLOCK_TEXT_SIZE];
+
+    fixture_start(f, "\"shell\": \"cat\", \"stdin\": \"open\"", &p);
+    attach(f, &p, "", &w);
+    rig_read_active(f->rig, f->sandbox, active);
+    rig_websocket_close(&w);
+    rig_wait_active(f->rig, f->sandbox, active);
+}
+
 static void test_attach_anywhere(void **state)
 {
     static const unsigned int offsets[][2] = {
@@ -652,6 +667,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_attach),
+        CASE(test_end_of_an_attachment_is_activity),
         CASE(test_attach_anywhere),
         CASE(test_attach_behind_a_gap),
         CASE(test_input_of_several),

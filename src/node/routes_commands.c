@@ -114,7 +114,7 @@ static void start_command(struct call *call, json_t *body, enum command_kind kin
         call_fail(call, &err);
         return;
     }
-    sandbox_touch(sb);
+    call_touch(call);
     if (kind == COMMAND_KIND_COMMANDS && process_is_waiting(p)) {
         p->announced = true;
         call_respond(call, 201, json_pack("{s:o}", "process", process_describe(p)));

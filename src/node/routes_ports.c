@@ -163,7 +163,7 @@ void handle_port_get(struct call *call, json_t *body)
     wait->arg = call;
     call->state = wait;
     call->on_close = on_wait_close;
-    sandbox_touch(sb);
+    call_touch(call);
     services = services_get(call->data, sb);
     if (services == NULL || port_wait_begin(services, wait) < 0 ||
         (wait_ms > 0 && call_start_timer(call, wait_ms, on_wait_timer) < 0)) {

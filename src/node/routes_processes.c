@@ -193,6 +193,7 @@ send_signal(struct call *call, struct process *p, int number, enum agent_scope s
     request->kill = is_kill;
     call->state = request;
     call->on_close = on_signal_close;
+    call_touch(call);
     process_signal(p, number, scope, on_signalled, request);
 }
 
@@ -256,6 +257,6 @@ void handle_resize(struct call *call, json_t *body)
         call_fail(call, &err);
         return;
     }
-    sandbox_touch(p->table->sandbox);
+    call_touch(call);
     call_respond(call, 200, json_object());
 }

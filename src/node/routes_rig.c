@@ -375,6 +375,48 @@ void rig_wait_state(const struct rig *rig, const char *id, const char *state)
     fail_msg("sandbox %s does not become %s", id, state);
 }
 
+/* From the list: looking at one sandbox is asking who is attached to it. */
+static void find_active(const struct rig *rig, const char *id, char ret_active[CLOCK_TEXT_SIZE])
+{
+    _cleanup_answer_ struct answer answer = {0};
+    const json_t *item;
+    size_t i;
+
+    rig_ask(rig, "GET", "/n1/sandboxes", NULL, &answer);
+    json_array_foreach(json_object_get(answer.json, "items"), i, item) {
+        if (strcmp(json_string_value(json_object_get(item, "id")), id) == 0) {
+            (void)snprintf(ret_active, CLOCK_TEXT_SIZE, "%s",
+                           json_string_value(json_object_get(item, "active_at")));
+            return;
+        }
+    }
+    fail_msg("no sandbox %s", id);
+}
+
+void rig_read_active(const struct rig *rig, const char *id, char ret_active[CLOCK_TEXT_SIZE])
+{
+    char now[CLOCK_TEXT_SIZE];
+
+    find_active(rig, id, ret_active);
+    do {
+        clock_format(clock_real_ms(), now);
+    } while (strcmp(now, ret_active) <= 0);
+}
+
+void rig_wait_active(const struct rig *rig, const char *id, const char *active)
+{
+    char last[CLOCK_TEXT_SIZE];
+
+    for (int i = 0; i < 1000; i++) {
+        find_active(rig, id, last);
+        if (strcmp(last, active) > 0) {
+            return;
+        }
+        (void)usleep(10000);
+    }
+    fail_msg("nothing was activity after %s", active);
+}
+
 /* ---- commands ---- */
 
 void rig_make_sandbox(const struct rig *rig, char id[ID_SIZE])

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/id.h"
 
 struct rig {
@@ -67,6 +68,10 @@ void rig_expect(
 
 /* The state of a sandbox, or "deleted". */
 void rig_wait_state(const struct rig *rig, const char *id, const char *state);
+/* When it was active last. What is activity from now on is later than that. */
+void rig_read_active(const struct rig *rig, const char *id, char ret_active[CLOCK_TEXT_SIZE]);
+/* Waits until it was active later than that. */
+void rig_wait_active(const struct rig *rig, const char *id, const char *active);
 /* Makes a running sandbox. */
 void rig_make_sandbox(const struct rig *rig, char id[ID_SIZE]);
 /* Posts a command's fields (JSON without braces) with fresh ids to `what` ("run", "commands"). */

@@ -423,6 +423,33 @@ static void test_deleted_sandbox_cuts_connections(void **state)
     (void)close(fd);
 }
 
+/* Whatever ends it, and nothing has gone over it: the idle rule counts from there. */
+static void test_ends_are_activity(void **state)
+{
+    static const char *const calls[][2] = {
+        {"/ports/7/tcp", "Connection: Upgrade\r\nUpgrade: space-tcp\r\n"},
+        {"/ports/4000?wait=60", ""},
+        {"/files/watch?path=/changes/0", ""},
+    };
+    const struct fixture *f = *state;
+    char active[CLOCK_TEXT_SIZE];
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        _cleanup_buf_ struct buf head = buf_make(TEXT_MAX);
+        int fd;
+
+        rig_read_active(f->rig, f->sandbox, active);
+        fd = start(f, calls[i][0], calls[i][1]);
+        if (strstr(calls[i][0], "wait") == NULL) {
+            read_until(fd, &head, "\r\n\r\n", 1);
+        }
+        rig_wait_active(f->rig, f->sandbox, active);
+        rig_read_active(f->rig, f->sandbox, active);
+        (void)close(fd);
+        rig_wait_active(f->rig, f->sandbox, active);
+    }
+}
+
 /* ---- metrics ---- */
 
 static void test_metrics(void **state)
@@ -486,6 +513,7 @@ int main(void)
         SERVICE_TEST(test_half_closed_connection, set_up_connections),
         SERVICE_TEST(test_limit_and_pressure_of_connections, set_up_connections),
         SERVICE_TEST(test_deleted_sandbox_cuts_connections, set_up_connections),
+        SERVICE_TEST(test_ends_are_activity, set_up),
         SERVICE_TEST(test_metrics, set_up_metrics),
     };
 

@@ -243,7 +243,7 @@ void handle_stdin(struct call *call, json_t *body)
     in->repeats = in->skip > 0 || is_closed(p);
     in->owns = true;
     call->on_close = on_close;
-    sandbox_touch(p->table->sandbox);
+    call_touch(call);
     call_watch(call, p, on_event);
     http_exchange_stream_body(call->exchange, on_piece, call);
 }

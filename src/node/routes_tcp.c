@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/id.h"
 #include "io/byte_stream.h"
 #include "node/data.h"
 #include "node/file_error.h"
@@ -25,6 +26,7 @@
 #define PORT_SIZE    8
 
 struct tunnel {
+    struct data *data;
     struct services *services; /* with the service */
     struct service *service;   /* NULL once it is over */
     struct byte_stream *stream;
@@ -32,6 +34,7 @@ struct tunnel {
     struct buf pending; /* of the client, what the guest has no room for yet */
     size_t owed;        /* of the guest, not taken by the client yet */
     size_t discarded;
+    char sandbox_id[ID_SIZE];
     bool is_paused;
     bool client_ended;
     bool end_sent;
@@ -124,9 +127,12 @@ static void on_drain(void *arg, struct byte_stream *stream)
 
 static void on_closed(void *arg, struct byte_stream *stream, const struct error *err)
 {
+    struct tunnel *t = arg;
+
     (void)stream;
     (void)err;
-    tunnel_free(arg);
+    data_touch(t->data, t->sandbox_id); /* an open connection is activity */
+    tunnel_free(t);
 }
 
 /* ---- the guest's connection ---- */
@@ -301,11 +307,13 @@ static int begin(struct call *call, struct sandbox *sb, struct error *err)
         free(t);
         return error_set(err, ENOMEM, "out of memory");
     }
+    t->data = call->data;
+    memcpy(t->sandbox_id, call->sandbox_id, sizeof(t->sandbox_id));
     t->call = call;
     t->pending = buf_make(0);
     call->state = t;
     call->on_close = on_close;
-    sandbox_touch(sb);
+    call_touch(call);
     return open_service(t, services, err);
 }
 

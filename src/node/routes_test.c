@@ -19,6 +19,30 @@ static void run(const struct fixture *f, const char *fields, struct answer *answ
 
 /* ---- run ---- */
 
+/* A silent one whose client goes away: the idle rule counts from there. */
+static void test_end_of_a_run_is_activity(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_buf_ struct buf body = buf_make(0);
+    char process[ID_SIZE];
+    char session[ID_SIZE];
+    char path[80];
+    char active[CLOCK_TEXT_SIZE];
+    int fd;
+
+    assert_int_equal(id_make_within("pr", f->sandbox, process), 0);
+    assert_int_equal(id_make_within("se", f->sandbox, session), 0);
+    buf_printf(&body, "{\"process_id\": \"%s\", \"session_id\": \"%s\", \"shell\": \"sleep 60\"}",
+               process, session);
+    (void)snprintf(path, sizeof(path), "/n1/sandboxes/%s/run", f->sandbox);
+    rig_read_active(f->rig, f->sandbox, active);
+    fd = rig_send(f->rig, "POST", path, buf_span(&body), false);
+    rig_wait_active(f->rig, f->sandbox, active);
+    rig_read_active(f->rig, f->sandbox, active);
+    (void)close(fd);
+    rig_wait_active(f->rig, f->sandbox, active);
+}
+
 static void test_run_results(void **state)
 {
     static const struct {
@@ -489,6 +513,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_run_results),
+        CASE(test_end_of_a_run_is_activity),
         CASE(test_run_refusals),
         CASE(test_exec_failure_names_the_errno),
         CASE(test_run_cuts_in_the_middle),

@@ -179,7 +179,7 @@ static int join(struct watch_call *w, struct error *err)
     if (services == NULL || w->comment_timer == NULL || call_start_timer(w->call, 0, pump) < 0) {
         return error_set(err, ENOMEM, "out of memory");
     }
-    sandbox_touch(sb);
+    call_touch(w->call);
     w->reader.fn = on_news;
     w->reader.arg = w;
     list_init(&w->reader.link);
