@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness import poll
+from harness import clock, poll
 
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 FACTS = "cat /proc/sys/kernel/random/boot_id /etc/machine-id; hostname"
@@ -60,6 +60,7 @@ def test_sandboxes_of_a_checkpoint_and_the_way_back(api, sandboxes, checkpoints,
     sandbox = sandboxes(env={"KEPT": "1"})["id"]
     _, session = api.start(sandbox, COUNTER)
     api.check_output(sandbox, "echo then > /home/user/file")
+    clock.set_back(api, sandbox)
     taken = checkpoints(sandbox, name="clean")
     assert taken["memory"] is True and taken["size_bytes"] > 0 and taken["durability"] == "local"
     assert api.get(f"/v1/checkpoints/{taken['id']}") == taken
@@ -70,6 +71,7 @@ def test_sandboxes_of_a_checkpoint_and_the_way_back(api, sandboxes, checkpoints,
 
     made = child(checkpoint_id=taken["id"], env={"OWN": "2"})
     assert made["parent_id"] == sandbox and made["state"] == "running" and sorted(made["env_names"]) == ["KEPT", "OWN"]
+    assert clock.seconds_off(api, made["id"]) <= 0.05, "what was captured was an hour behind"
     assert api.check_output(made["id"], "cat /home/user/file; echo $KEPT $OWN") == "then\n1 2\n"
     facts = zip(api.check_output(sandbox, FACTS).split(), api.check_output(made["id"], FACTS).split())
     assert all(one != other for one, other in facts), "an identity of its own"
@@ -77,6 +79,7 @@ def test_sandboxes_of_a_checkpoint_and_the_way_back(api, sandboxes, checkpoints,
     assert goes_on(api, counter["session_id"])
 
     api.post(f"/v1/sandboxes/{sandbox}/rollback", {"checkpoint_id": taken["id"]}, query={"wait": 60})
+    assert clock.seconds_off(api, sandbox) <= 0.05
     with api.events(session["id"], tail_bytes=1) as events:
         last = list(events)[-1]
     assert (last["event"], last["data"]["reason"]) == ("process_lost", "rolled_back")
