@@ -231,9 +231,13 @@ static void answer_put(void *arg)
     respond(later->exchange, 200, json_incref(later->body));
 }
 
-/* The answer was made before it failed, and comes after the news of that. */
-static void lose(struct later *later, struct fake_sandbox *s, json_t *answer)
+/* Where it is lost, the answer was made before that, and comes after the news of it. */
+static void answer_or_lose(struct later *later, struct fake_sandbox *s, json_t *answer)
 {
+    if (!later->loses) {
+        respond(later->exchange, 200, answer);
+        return;
+    }
     json_decref(later->body);
     later->body = answer;
     (void)snprintf(s->state, sizeof(s->state), "error");
@@ -263,11 +267,7 @@ static void finish_put(void *arg)
         (void)json_object_set_new(answer, "run",
                                   run_result(s, json_object_get(later->body, "run")));
     }
-    if (later->loses) {
-        lose(later, s, answer);
-        return;
-    }
-    respond(later->exchange, 200, answer);
+    answer_or_lose(later, s, answer);
 }
 
 static void
@@ -574,7 +574,7 @@ static void finish_change(void *arg)
     json_decref(s->reason);
     s->reason = json_incref(json_object_get(later->body, "reason"));
     feed_tell(later->fake, s, s->state);
-    respond(later->exchange, 200, describe(s, s->state));
+    answer_or_lose(later, s, describe(s, s->state));
 }
 
 static void refuse_change(struct later *later, const char *code, const char *state)
@@ -614,6 +614,7 @@ on_change(void *arg, struct http_exchange *exchange, struct span body, const str
         refuse_change(later, c.change_fail, find(later->fake, later->id)->state);
         return;
     }
+    later->loses = c.lose;
     later->fake->changes++;
     (void)fprintf(stderr, "changes=%d\n", later->fake->changes); /* how many at once */
     after(later, c.change_delay_ms, finish_change);

@@ -21,6 +21,7 @@ enum verb {
     WAKE,
     FORK,
     CHECKPOINT,
+    ROLLBACK,
     DELETE,
     RUN, /* a call that needs the guest */
     READ,
@@ -28,8 +29,8 @@ enum verb {
 };
 
 /* As in the path, where it has one. */
-static const char *const verb_names[VERBS] = {"pause",       "suspend", "wake", "fork",
-                                              "checkpoints", "delete",  "run",  "read"};
+static const char *const verb_names[VERBS] = {"pause",    "suspend", "wake", "fork", "checkpoints",
+                                              "rollback", "delete",  "run",  "read"};
 
 /* What becomes of the verb's operation, or of the call. */
 enum outcome {
@@ -64,6 +65,11 @@ struct row {
     {                                                                                              \
         DONE, NULL                                                                                 \
     }
+/* Of a checkpoint of its own, as all of these are: it runs there. */
+#define ROLLS                                                                                      \
+    {                                                                                              \
+        DONE, "running"                                                                            \
+    }
 #define GOES                                                                                       \
     {                                                                                              \
         DONE, "gone"                                                                               \
@@ -87,34 +93,45 @@ struct row {
 
 /* Those whose creates fail come first: nothing else is on its way to the fake node then. */
 static const struct row rows[] = {
-    {"error", "lose", NULL, "error", "error", {NO, NO, {DONE, "running"}, NO, NO, GOES, NO, READS}},
-    /* It has never run: there is no disk. */
-    {"error", "fail", NULL, "error", "error", {NO, NO, NO, NO, NO, GOES, NO, READS}},
-    {"creating", NULL, "create", "running", "creating", {CHANGES, COPIES, GOES, NO, READS}},
-    {"running", NULL, NULL, "running", "", {CHANGES, COPIES, GOES, WORKS, READS}},
-    {"pausing", NULL, "pause", "paused", "", {CHANGES, COPIES, GOES, WORKS, READS}},
-    {"paused", "pause", NULL, "paused", "", {CHANGES, COPIES, GOES, WORKS, READS}},
+    {"error",
+     "lose",
+     NULL,
+     "error",
+     "error",
+     {NO, NO, {DONE, "running"}, NO, NO, NO, GOES, NO, READS}},
+    /* It has never run: there is no disk, and no checkpoint. */
+    {"error", "fail", NULL, "error", "error", {NO, NO, NO, NO, NO, NOTHING, GOES, NO, READS}},
+    /* Nor has this one a checkpoint yet. */
+    {"creating",
+     NULL,
+     "create",
+     "running",
+     "creating",
+     {CHANGES, COPIES, NOTHING, GOES, NO, READS}},
+    {"running", NULL, NULL, "running", "", {CHANGES, COPIES, ROLLS, GOES, WORKS, READS}},
+    {"pausing", NULL, "pause", "paused", "", {CHANGES, COPIES, ROLLS, GOES, WORKS, READS}},
+    {"paused", "pause", NULL, "paused", "", {CHANGES, COPIES, ROLLS, GOES, WORKS, READS}},
     {"suspending",
      NULL,
      "suspend",
      "suspended",
      "suspended",
-     {{IN_VAIN, NULL}, {DONE, "suspended"}, {DONE, "running"}, COPIES, GOES, WORKS, READS}},
+     {{IN_VAIN, NULL}, {DONE, "suspended"}, {DONE, "running"}, COPIES, ROLLS, GOES, WORKS, READS}},
     {"suspended",
      "suspend",
      NULL,
      "suspended",
      "suspended",
-     {NO, {DONE, "suspended"}, {DONE, "running"}, COPIES, GOES, WORKS, READS}},
-    {"waking", "pause", "wake", "running", "", {CHANGES, COPIES, GOES, WORKS, READS}},
-    {"waking", "suspend", "wake", "running", "", {CHANGES, COPIES, GOES, WORKS, READS}},
-    {"deleting", NULL, "delete", "gone", "deleting", {NO, NO, NO, NO, NO, GOES, NO, READS}},
+     {NO, {DONE, "suspended"}, {DONE, "running"}, COPIES, ROLLS, GOES, WORKS, READS}},
+    {"waking", "pause", "wake", "running", "", {CHANGES, COPIES, ROLLS, GOES, WORKS, READS}},
+    {"waking", "suspend", "wake", "running", "", {CHANGES, COPIES, ROLLS, GOES, WORKS, READS}},
+    {"deleting", NULL, "delete", "gone", "deleting", {NO, NO, NO, NO, NO, NO, GOES, NO, READS}},
     {"gone",
      "delete",
      NULL,
      "gone",
      "",
-     {NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING}},
+     {NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING}},
 };
 #define ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -123,8 +140,9 @@ struct probe {
     const struct row *row;
     enum verb verb;
     char id[21];
-    char held[21]; /* the operation that is under way */
-    char made[21]; /* that of the verb */
+    char held[21];       /* the operation that is under way */
+    char made[21];       /* that of the verb */
+    char checkpoint[21]; /* what a rollback goes back to */
 };
 
 static int set_up(void **state)
@@ -150,30 +168,46 @@ static void ask_change(
     struct rig *rig, const struct probe *p, const char *verb, const char *query, struct answer *ret)
 {
     bool deletes = strcmp(verb, "delete") == 0;
+    bool rolls = strcmp(verb, "rollback") == 0;
     char path[160];
+    char body[64];
 
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s%s%s%s", p->id, deletes ? "" : "/",
                    deletes ? "" : verb, query);
-    rig_ask(rig, deletes ? "DELETE" : "POST", path, NULL, ret);
+    (void)snprintf(body, sizeof(body), "{\"checkpoint_id\": \"%s\"}", p->checkpoint);
+    rig_ask(rig, deletes ? "DELETE" : "POST", path, rolls ? body : NULL, ret);
+}
+
+static void take_checkpoint(struct rig *rig, struct probe *p)
+{
+    _cleanup_answer_ struct answer a = {0};
+
+    ask_change(rig, p, "checkpoints", "", &a);
+    assert_int_equal(a.status, 201);
+    keep_id(p->checkpoint, &a, "operation.result.id");
 }
 
 static void create(struct rig *rig, struct probe *p)
 {
     _cleanup_answer_ struct answer a = {0};
-    bool fails = p->row->first != NULL && strcmp(p->row->first, "fail") == 0;
-    bool is_lost = p->row->first != NULL && strcmp(p->row->first, "lose") == 0;
+    _cleanup_answer_ struct answer b = {0};
+    const char *first = p->row->first;
+    bool fails = first != NULL && strcmp(first, "fail") == 0;
+    bool is_lost = first != NULL && strcmp(first, "lose") == 0;
 
-    rig_control(rig, fails ? "fail internal\n" : is_lost ? "lose 1\n" : "");
+    rig_control(rig, fails ? "fail internal\n" : "");
     rig_ask(rig, "POST", "/v1/sandboxes", "{\"template\": \"base\"}", &a);
-    rig_control(rig, "");
+    rig_control(rig, is_lost ? "lose 1\n" : "");
     assert_int_equal(a.status, fails ? 500 : 201);
     keep_id(p->id, &a, fails ? "error.details.sandbox_id" : "sandbox.id");
-    if (p->row->first != NULL && !fails && !is_lost) {
-        _cleanup_answer_ struct answer b = {0};
-
-        ask_change(rig, p, p->row->first, "", &b);
+    if (p->verb == ROLLBACK && !fails) {
+        take_checkpoint(rig, p);
+    }
+    if (first != NULL && !fails) {
+        ask_change(rig, p, is_lost ? "pause" : first, "", &b);
         assert_int_equal(b.status, 200);
     }
+    rig_control(rig, "");
 }
 
 /* Until the fake node has the call, and with it how long it takes. */
@@ -347,7 +381,8 @@ static bool is_blocking(const struct probe *p)
 static void act_row(struct rig *rig, const struct row *row, struct probe probes[VERBS])
 {
     for (enum verb verb = PAUSE; verb < VERBS; verb++) {
-        probes[verb] = (struct probe){.row = row, .verb = verb};
+        probes[verb] = (struct probe){
+            .row = row, .verb = verb, .checkpoint = "ck000000000000000000" /* no such one */};
         if (!is_made_late(&probes[verb])) {
             create(rig, &probes[verb]);
         }
