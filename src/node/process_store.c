@@ -375,7 +375,7 @@ static int load_one(struct process_table *table, const char *name)
     }
     if (record == NULL || !read_state(record, p) || !read_texts(record, p) ||
         !read_argv(record, p) || !read_numbers(record, p) || !read_start(record, p) ||
-        process_find(table, p->id) != NULL) {
+        strncmp(p->session_id, name, ID_LENGTH) != 0 || process_find(table, p->id) != NULL) {
         log_warning("bad process record", "file=%s", LOG_STR(path));
         table->is_incomplete = true;
         process_discard(p);
