@@ -1,4 +1,4 @@
-/* QEMU's command line for one VM. */
+/* QEMU's command line for one VM, and its words at the end. */
 #pragma once
 
 #include <stddef.h>
@@ -22,6 +22,9 @@ const char *qemu_cpu_model(const char *accelerator, const char *cpu);
 void qemu_cpu_name(const char *accelerator, const char *cpu, char *out, size_t size);
 /* The program for an accelerator. */
 const char *qemu_binary(const struct runtime *rt, const char *accelerator);
+/* Of what QEMU wrote to standard error, the line that says why it ended: the last one that is no
+ * warning, or which feature of node.cpu the processor lacks; "" when there is none. */
+void qemu_last_words(const char *log, char *out, size_t size);
 int qemu_detect(const char *name, struct runtime *rt, struct error *err) _must_check_;
 void qemu_set_accelerator(struct runtime *rt, const char *accelerator, const char *reason);
 int qemu_build_args(const struct runtime *rt,

@@ -314,6 +314,7 @@ static const struct runtime_ops qemu_ops = {
     .resize_disk = qemu_resize_disk,
     .read_console = qemu_read_console,
     .check = qemu_check,
+    .last_words = qemu_last_words,
 };
 
 const struct runtime_ops *const runtime_driver = &qemu_ops;

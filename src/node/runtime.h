@@ -127,6 +127,8 @@ struct runtime_ops {
     void (*read_console)(struct runtime_vm *rvm, runtime_console_fn done, void *arg);
     /* After an adoption: whether the guest runs, is stopped, or has ended meanwhile. */
     void (*check)(struct runtime_vm *rvm, runtime_status_fn done, void *arg);
+    /* Of what a VMM wrote to standard error, the line that says why it ended; "": none. */
+    void (*last_words)(const char *log, char *out, size_t size);
 };
 
 /* The driver's: nobody else reads it. */

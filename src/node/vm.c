@@ -198,24 +198,12 @@ static void report_end(struct vm *vm)
     }
 }
 
-/* The VMM's last words, without harmless warnings; "" when there are none. */
 static void last_words(const struct vm *vm, char *out, size_t size)
 {
     char log[VMM_LOG_BYTES];
-    struct span rest;
 
-    out[0] = '\0';
     vmm_read_log(vm->log_fd, log, sizeof(log));
-    rest = span_of_str(log);
-    while (rest.n > 0) {
-        size_t end = span_find(rest, 0, '\n');
-        struct span line = span_head(rest, end < size - 1 ? end : size - 1);
-
-        if (line.n > 0 && memmem(line.p, line.n, "warning:", 8) == NULL) {
-            (void)span_copy_str(line, out, size);
-        }
-        rest = span_skip(rest, end + 1);
-    }
+    vm->node->parts->runtime.ops->last_words(log, out, size);
 }
 
 /* Why did the process end, when nobody asked for it? */
