@@ -33,10 +33,12 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
         items[:] = [item for item in items if not item.get_closest_marker("long")]
     elif "LONG_SHARE" in os.environ:
-        # N/M: the files whose turn it is, of those that have long tests.
+        # N/M: the files whose turn it is, of those that have long tests, and the files of LONG_ALWAYS.
         turn, of = map(int, os.environ["LONG_SHARE"].split("/"))
-        files = sorted({item.path for item in items if item.get_closest_marker("long")})
-        others = [item for item in items if item.path not in files or files.index(item.path) % of != turn % of]
+        always = os.environ.get("LONG_ALWAYS", "").split()
+        files = sorted({item.path for item in items if item.get_closest_marker("long") and item.path.name not in always})
+        wanted = {path for i, path in enumerate(files) if i % of == turn % of} | {item.path for item in items if item.path.name in always}
+        others = [item for item in items if item.path not in wanted]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
     # Conformance coverage and the leak check look back at everything before them.
