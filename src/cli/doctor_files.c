@@ -81,6 +81,27 @@ static void check_format(struct doctor *d)
     }
 }
 
+/* It has all that is in the sandboxes, whatever the modes inside. */
+static void check_image(struct doctor *d)
+{
+    char path[INSTALLATION_PATH_SIZE];
+    char remedy[2 * INSTALLATION_PATH_SIZE + 40];
+    struct stat st;
+
+    (void)snprintf(path, sizeof(path), "%s/volume.img", d->cli->settings.data_dir);
+    if (stat(path, &st) < 0) {
+        return; /* a directory, or not for this user to see */
+    }
+    if ((st.st_mode & 077) == 0 && st.st_uid == 0) {
+        doctor_put(d, "volume image", DOCTOR_OK, NULL, "%s, root's alone", path);
+        return;
+    }
+    (void)snprintf(remedy, sizeof(remedy), "chown 0:0 %s; chmod 0600 %s", path, path);
+    doctor_put(d, "volume image", DOCTOR_MISSING, remedy,
+               "%s can be read by others, and with it every sandbox (mode %03o)", path,
+               (unsigned int)(st.st_mode & 0777));
+}
+
 static bool check_volume(struct doctor *d)
 {
     const char *data_dir = d->cli->settings.data_dir;
@@ -102,6 +123,7 @@ static bool check_volume(struct doctor *d)
     } else {
         doctor_put(d, "volume", DOCTOR_OK, NULL, "%.*s", (int)text.n, (const char *)text.p);
     }
+    check_image(d);
     return true;
 }
 

@@ -230,3 +230,23 @@ def test_rm_takes_several_and_is_gone(installation):
     assert installation.space("rm", "--yes", *made).returncode == 0
     for sandbox in made:
         assert installation.space("show", sandbox).returncode == 1
+
+
+def test_nobody_else_reads_the_volume(installation):
+    """The image has every sandbox's files, whatever the modes of the directories in it."""
+    image = installation.data / "volume.img"
+    if not image.exists():  # the data directory is on a filesystem that clones files
+        for path in (installation.data / "volume").iterdir():
+            assert path.name in ("templates", ".space-volume") or path.stat().st_mode & 0o077 == 0, path
+        return
+
+    def found():
+        checks = json.loads(installation.cli("doctor", "--json", check=False).stdout)["checks"]
+        return next(check for check in checks if check["name"] == "volume image")
+
+    assert (image.stat().st_mode & 0o777, image.stat().st_uid) == (0o600, 0) and found()["status"] == "ok"
+    image.chmod(0o644)  # as earlier versions left it
+    said = found()
+    assert said["status"] == "missing" and "can be read by others" in said["message"] and f"chmod 0600 {image}" in said["remedy"]
+    installation.cli("up")
+    assert image.stat().st_mode & 0o777 == 0o600 and found()["status"] == "ok"
