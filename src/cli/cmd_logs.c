@@ -195,8 +195,11 @@ static int dump_session(struct cli *cli, const char *session, uint64_t tail, str
     return r;
 }
 
-static int
-find_session(struct cli *cli, const struct args *args, char ret_session[ID_SIZE], struct error *err)
+static int find_session(struct cli *cli,
+                        const struct args *args,
+                        char ret_session[ID_SIZE],
+                        bool *ret_lost,
+                        struct error *err)
 {
     const char *word = args_word(args, args->word_count - 1);
     _cleanup_json_ json_t *process = NULL;
@@ -217,6 +220,7 @@ find_session(struct cli *cli, const struct args *args, char ret_session[ID_SIZE]
     if (r < 0) {
         return r;
     }
+    *ret_lost = strcmp(api_text(process, "state"), "lost") == 0;
     r = span_copy_str(span_of_str(api_text(process, "session_id")), ret_session, ID_SIZE);
     return r < 0 ? error_set(err, EBADMSG, "process %s has no session", word) : 0;
 }
@@ -227,16 +231,20 @@ int cmd_logs(struct cli *cli, const struct args *args)
     struct error err = {0};
     char session[ID_SIZE];
     uint64_t tail = 0;
+    bool lost = false;
     int r;
 
     if (tail_text != NULL && text_parse_count(tail_text, "tail", MAX_TAIL_BYTES, &tail, &err) < 0) {
         return cli_fail_usage(cli, &err);
     }
-    if (cli_connect(cli, &err) < 0 || find_session(cli, args, session, &err) < 0) {
+    if (cli_connect(cli, &err) < 0 || find_session(cli, args, session, &lost, &err) < 0) {
         return cli_fail(cli, &err);
     }
     r = args_has(args, "follow") ? follow_session(cli, session, tail, &err)
                                  : dump_session(cli, session, tail, &err);
+    if (r == 0 && lost && !args_has(args, "follow")) {
+        cli_note("space: the process was lost with its guest; this is what it had said");
+    }
     if (r == -EPIPE) {
         return EXIT_STATUS_DONE;
     }

@@ -334,9 +334,13 @@ void data_free(struct data *data)
     }
     http_server_free(data->server);
     on_save_timer(data);
-    /* What runs in the guests goes on; its records are on disk. */
+    /* What runs in the guests goes on; its records are on disk, and so is what it said so far: the
+     * guests, which have the rest, may be powered off next. */
     while (data->node->data == data && (sb = sandbox_next(data->node, &index)) != NULL) {
         services_free(sandbox_services(sb));
+        if (sandbox_processes(sb) != NULL && process_table_flush(sandbox_processes(sb)) < 0) {
+            log_warning("output_not_written", "sandbox=%s", sandbox_info(sb)->id);
+        }
         process_table_free(sandbox_processes(sb));
         sandbox_set_processes(sb, NULL);
         create_on_free(data, sb);

@@ -389,10 +389,17 @@ class TestRestart:
     def test_a_stop_ends_sandboxes_and_says_so(self, second, api2):
         sandbox = api2.create()["id"]
         api2.check_output(sandbox, "echo written > /home/user/file")  # nobody types sync: a stop powers off
+        process, session = api2.start(sandbox, "echo said; echo so >&2; echo > /tmp/told; exec sleep 1000")
+        poll.until(lambda: api2.run(sandbox, "cat /tmp/told")["exit_code"] == 0, 60, "it has said what it says")
+        api2.check_output(sandbox, "true")  # the guest sends in order: the node has it too
         second.down()
         second.up()
         now = api2.sandbox(sandbox)
         assert (now["state"], now["state_reason"]["code"]) == ("error", "host_restarted")
+        # Nobody has read it before; what it said is there, and that it did not end by itself is said.
+        assert api2.output(session["id"]) == b"said\n" and api2.output(session["id"], stream="stderr") == b"so\n"
+        logs = second.cli("logs", process["id"], check=False)
+        assert (logs.stdout, logs.returncode) == ("said\n", 0) and "so\n" in logs.stderr and "lost" in logs.stderr, logs
         woken = api2.post(f"/v1/sandboxes/{sandbox}/wake", query={"wait": 120})["sandbox"]
         assert (woken["state"], woken["state_reason"], woken["identity"]["epoch"]) == ("running", None, 2)
         assert api2.check_output(sandbox, "cat /home/user/file") == "written\n"
