@@ -75,6 +75,64 @@ class TestProbe:
         assert said.split() == ["kvm-clock", "1"]
 
 
+    def test_it_is_found_out_beside_what_is_served(self, installation, api, box):
+        """A start that does not know serves what lives; what has to be started waits, and is a guest of KVM then."""
+        (installation.data / "accelerator.json").unlink()
+        installation.systemctl("restart", "space-node")
+        api.close()
+        installation.wait_ready()
+        answer = api.expect((201, 202), "POST", "/v1/sandboxes", {"template": "base"}, query={"wait": 0}).json
+        assert installation.node_report()["environment"]["accelerator"] == "", "not known yet"
+        assert api.check_output(box["id"], "echo served") == "served\n"
+        assert installation.node_report()["environment"]["accelerator"] == "", "and what lives did not wait for it"
+        installation.wait_started()
+        assert installation.node_report()["environment"]["accelerator"] == "kvm"
+        made = answer["sandbox"]["id"]
+        assert api.expect(200, "GET", f"/v1/operations/{answer['operation']['id']}", query={"wait": 120}).json["state"] == "succeeded"
+        assert api.check_output(made, "echo made") == "made\n"
+        api.delete(made)
+
+
+class TestTime:
+    """The guest's own clocks, which no handshake sets: what KVM and the restore make of them."""
+
+    LOOK = "python3 -c 'import time; print(time.clock_gettime(time.CLOCK_MONOTONIC), time.clock_gettime(time.CLOCK_BOOTTIME))'; " \
+           "cat /sys/devices/system/clocksource/clocksource0/current_clocksource"
+
+    def look(self, api, sandbox):
+        """(the host's time before and after, the guest's monotonic one); they go together, on the clock of KVM."""
+        before = time.monotonic()
+        monotonic, boot, source = api.check_output(sandbox, self.LOOK).split()
+        assert source == "kvm-clock"
+        assert abs(float(monotonic) - float(boot)) < 0.5, "it never slept, as far as it knows"
+        return before, time.monotonic(), float(monotonic)
+
+    def check_rate(self, api, sandbox):
+        """As many seconds pass inside as outside, to what asking takes and a hundredth."""
+        first = self.look(api, sandbox)
+        time.sleep(8)  # not for anything to happen: the time that is measured
+        second = self.look(api, sandbox)
+        passed = second[2] - first[2]
+        assert (second[0] - first[1]) * 0.99 <= passed <= (second[1] - first[0]) * 1.01, (first, second)
+        return second
+
+    def test_it_goes_on_after_a_suspend_and_in_a_fork(self, api, sandboxes):
+        sandbox = sandboxes()["id"]
+        first = self.look(api, sandbox)
+        api.post(f"/v1/sandboxes/{sandbox}/suspend", query={"wait": 60})
+        api.post(f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
+        woken = self.look(api, sandbox)
+        # It stood still while nothing of it was there, at most: never back, never ahead of the host's.
+        assert first[2] <= woken[2] <= first[2] + (woken[1] - first[0]), (first, woken)
+        last = self.check_rate(api, sandbox)
+        operation = api.expect(201, "POST", f"/v1/sandboxes/{sandbox}/fork", {"count": 1}, query={"wait": 120}).json["operation"]
+        child = operation["result"]["children"][0]["sandbox_id"]
+        forked = self.look(api, child)
+        assert last[2] <= forked[2] <= last[2] + (forked[1] - last[0]), (last, forked)
+        self.check_rate(api, child)
+        api.delete(child)
+
+
 class TestUnits:
     def test_vms_are_in_no_unit(self, installation, box):
         assert group_of(box["vmm"]).parent == GROUPS / installation.name
@@ -259,23 +317,29 @@ class TestAccelerator:
         def lose():
             installation.config.write_text(re.sub(r"(?m)^(node\.warm_pools) *=.*$", r"\1 = base=0", text), encoding="utf-8")
             here.rename(away)
-            restart()
 
         def bring_back():
             installation.config.write_text(text, encoding="utf-8")
             away.rename(here)
             restart()
 
-        yield lose, bring_back
+        yield lose, restart, bring_back
         if away.exists():
             bring_back()
 
     def test_a_snapshot_of_the_other_accelerator_is_refused_and_kept(self, installation, api, box, sandboxes, kvm):
-        lose, bring_back = kvm
+        lose, restart, bring_back = kvm
         sandbox = sandboxes()["id"]
         _, session = api.start(sandbox, COUNTER)
         api.post(f"/v1/sandboxes/{sandbox}/suspend", query={"wait": 60})
         lose()
+        # Until a restart nothing is emulated: what has to be started fails at once, and says what to do.
+        refused = api.ask("POST", f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
+        error = refused.json["error"] if refused.status >= 400 else refused.json["operation"]["error"]
+        assert (error["code"], error["details"]["reason"]) == ("internal", "accelerator_unavailable"), refused
+        assert "/dev/kvm" in error["message"] and "node.accelerator = auto" in error["message"], error
+        assert state(api, sandbox) == "suspended"
+        restart()
         environment = installation.node_report()["environment"]
         assert environment["accelerator"] == "tcg" and "/dev/kvm cannot be opened" in environment["accelerator_reason"]
         answer = api.ask("POST", f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
