@@ -233,6 +233,30 @@ static void test_one_that_fails_is_no_checkpoint(void **state)
     await_node(rig, "DELETE /n1/checkpoints/", "ck");
 }
 
+/* The feed tells of it before the answer comes: that of a checkpoint, made or not, has no word
+ * about its sandbox. */
+static void test_a_sandbox_that_fails_meanwhile(void **state)
+{
+    static const char *const controls[] = {"lose 1\n", "lose 1\nchange_fail conflict\n"};
+    static const char *const verbs[] = {"/checkpoints", "/fork"};
+    struct rig *rig = *state;
+
+    for (size_t i = 0; i < 4; i++) {
+        _cleanup_answer_ struct answer a = {0};
+        _cleanup_answer_ struct answer s = {0};
+        char sandbox[21];
+
+        rig_create(rig, "{\"template\": \"base\"}", sandbox);
+        rig_control(rig, controls[i % 2]);
+        ask(rig, "POST", "/v1/sandboxes/", sandbox, verbs[i / 2], "{}", &a);
+        rig_control(rig, "");
+        assert_int_equal(a.status, i % 2 == 0 ? 201 : 409);
+        ask(rig, "GET", "/v1/sandboxes/", sandbox, "", NULL, &s);
+        assert_string_equal(answer_text(&s, "state"), "error");
+        assert_string_equal(answer_text(&s, "state_reason.code"), "vmm_crashed");
+    }
+}
+
 /* Whatever was acknowledged comes to its end; what waits for it goes on after it. */
 static void test_survives_the_death_of_the_api(void **state)
 {
@@ -477,6 +501,7 @@ int main(int argc, char **argv)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_rolls_back_to_its_own_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_one_that_fails_is_no_checkpoint, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_sandbox_that_fails_meanwhile, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_survives_the_death_of_the_api, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_delete_ends_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_one_in_use_is_kept, set_up, tear_down),

@@ -6,6 +6,7 @@
 
 #include "api/fake_control.h"
 #include "api/fake_files.h"
+#include "api/fake_run.h"
 #include "api/fake_tcp.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -151,40 +152,6 @@ static void drop_sandbox(struct fake *fake, struct fake_sandbox *s)
     free(s);
 }
 
-static json_t *run_result(struct fake_sandbox *s, json_t *body)
-{
-    const char *process = json_string_value(json_object_get(body, "process_id"));
-    const char *first = json_string_value(json_array_get(json_object_get(body, "argv"), 0));
-    json_t *old = json_object_get(s->processes, process);
-    _cleanup_buf_ struct buf text = buf_make(0);
-    json_t *result;
-
-    if (old != NULL) {
-        return json_incref(old);
-    }
-    if (first != NULL && (strcmp(first, "big") == 0 || strcmp(first, "huge") == 0)) {
-        int lines = first[0] == 'b' ? 100000 : 400000; /* 2.7 and 11 MB */
-
-        for (int i = 0; i < lines; i++) {
-            buf_printf(&text, "line %d of a long text\n", i);
-        }
-    } else {
-        buf_printf(&text, "%s %zu\n", first == NULL ? "shell" : first,
-                   json_object_size(s->processes));
-    }
-    if (json_integer_value(json_object_get(body, "max_output_bytes")) == 65536) {
-        buf_put_str(&text, "with less output\n");
-    }
-    result =
-        json_pack("{s:s, s:i, s:n, s:b, s:b, s:f, s:s, s:s, s:i, s:n, s:s, s:s, s:i, s:n}",
-                  "process_id", process, "exit_code", 0, "signal", "timed_out", 0, "out_of_memory",
-                  0, "duration_seconds", 0.001, "stdout", buf_str(&text), "stdout_encoding", "utf8",
-                  "stdout_omitted_bytes", 0, "stdout_omitted_at", "stderr", "", "stderr_encoding",
-                  "utf8", "stderr_omitted_bytes", 0, "stderr_omitted_at");
-    (void)json_object_set(s->processes, process, result);
-    return result;
-}
-
 /* ---- delayed work ---- */
 
 static void on_close(void *arg, struct http_exchange *exchange, bool complete)
@@ -231,6 +198,14 @@ static void answer_put(void *arg)
     respond(later->exchange, 200, json_incref(later->body));
 }
 
+static void end_vm(struct fake *fake, struct fake_sandbox *s)
+{
+    (void)snprintf(s->state, sizeof(s->state), "error");
+    json_decref(s->reason);
+    s->reason = json_pack("{s:s, s:s}", "code", "vmm_crashed", "message", "the VMM ended");
+    feed_tell(fake, s, "error");
+}
+
 /* Where it is lost, the answer was made before that, and comes after the news of it. */
 static void answer_or_lose(struct later *later, struct fake_sandbox *s, json_t *answer)
 {
@@ -240,10 +215,7 @@ static void answer_or_lose(struct later *later, struct fake_sandbox *s, json_t *
     }
     json_decref(later->body);
     later->body = answer;
-    (void)snprintf(s->state, sizeof(s->state), "error");
-    json_decref(s->reason);
-    s->reason = json_pack("{s:s, s:s}", "code", "vmm_crashed", "message", "the VMM ended");
-    feed_tell(later->fake, s, "error");
+    end_vm(later->fake, s);
     loop_timer_free(TAKE(later->timer));
     after(later, LOST_ANSWER_MS, answer_put);
 }
@@ -265,7 +237,7 @@ static void finish_put(void *arg)
     answer = json_pack("{s:o}", "sandbox", describe(s, "running"));
     if (json_object_get(later->body, "run") != NULL) {
         (void)json_object_set_new(answer, "run",
-                                  run_result(s, json_object_get(later->body, "run")));
+                                  fake_run(s->processes, json_object_get(later->body, "run")));
     }
     answer_or_lose(later, s, answer);
 }
@@ -351,20 +323,20 @@ static void finish_run(void *arg)
         return;
     }
     if (c.lose_answer) {
-        json_decref(run_result(s, later->body));
+        json_decref(fake_run(s->processes, later->body));
         respond_error(later->exchange, "capacity_unavailable", NULL);
         return;
     }
     if (strstr(later->path, "/commands") != NULL) {
         const char *process = json_string_value(json_object_get(later->body, "process_id"));
 
-        json_decref(run_result(s, later->body)); /* it counts */
+        json_decref(fake_run(s->processes, later->body)); /* it counts */
         respond(later->exchange, 201,
                 json_pack("{s:{s:s, s:s, s:O}}", "process", "id", process, "state", "running",
                           "session_id", json_object_get(later->body, "session_id")));
         return;
     }
-    respond(later->exchange, 200, run_result(s, later->body));
+    respond(later->exchange, 200, fake_run(s->processes, later->body));
 }
 
 static void
@@ -624,7 +596,13 @@ static void finish_checkpoint(void *arg)
 {
     struct later *later = arg;
     bool memory = json_is_true(json_object_get(later->body, "memory"));
+    struct control c;
 
+    control_read(later->fake->control_path, &c);
+    if (c.change_fail[0] != '\0') {
+        respond_error(later->exchange, c.change_fail, NULL);
+        return;
+    }
     respond(later->exchange, 200,
             json_pack("{s:s, s:b, s:i}", "id", later->id, "memory", memory, "size_bytes", 4711));
 }
@@ -644,8 +622,10 @@ static void on_checkpoint(void *arg,
     if (c.is_settling) {
         (void)error_set_code(&err, ERROR_FAILED_PRECONDITION, "waking", "not yet");
         respond(exchange, 409, json_error_make(&err, "", NULL));
-    } else if (c.change_fail[0] != '\0') {
-        respond_error(exchange, c.change_fail, NULL);
+    } else if (c.lose) { /* its sandbox, meanwhile */
+        end_vm(later->fake,
+               find(later->fake, json_string_value(json_object_get(later->body, "sandbox"))));
+        after(later, LOST_ANSWER_MS, finish_checkpoint);
     } else {
         after(later, c.change_delay_ms, finish_checkpoint);
     }

@@ -229,6 +229,18 @@ void lifecycle_note(struct api *api, const struct sandbox_report *report)
     }
 }
 
+int job_write_loss(const struct job *job, struct error *err)
+{
+    _cleanup_sandbox_ struct sandbox s = {0};
+    int r = job->loss.is_known ? store_sandbox_get(job->api->store, job->sandbox_id, &s, err) : 0;
+
+    if (r <= 0 || s.deleted_at != 0 || s.state == SANDBOX_DELETING ||
+        !report_apply_loss(&job->loss, &s)) {
+        return r < 0 ? r : 0;
+    }
+    return store_sandbox_update(job->api->store, &s, err);
+}
+
 int job_write_begin(struct job *job, job_mark_fn mark, struct error *err)
 {
     struct store *store = job->api->store;

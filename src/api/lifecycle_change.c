@@ -98,8 +98,10 @@ static int write_end(struct job *job, const json_t *record, const char *error)
     if (s.id[0] != '\0' && s.deleted_at == 0 && s.state != SANDBOX_DELETING && record != NULL &&
         report_read(record, &report) == 0 && strcmp(report.id, s.id) == 0 && !report.deleted) {
         r = report_apply(&report, &s);
-        (void)report_apply_loss(&job->loss, &s);
         r = r < 0 ? r : store_sandbox_update(store, &s, &err);
+    }
+    if (r >= 0) {
+        r = job_write_loss(job, &err);
     }
     if (r >= 0 && error != NULL && job->fetch == JOB_FETCH_SANDBOX) {
         /* No node has it: it is where it was. */

@@ -96,7 +96,6 @@ static int apply_record(const struct job *job, const json_t *record)
         return r < 0 ? r : 0;
     }
     r = report_apply(&report, &s);
-    (void)report_apply_loss(&job->loss, &s);
     return r < 0 ? r : store_sandbox_update(store, &s, &err);
 }
 
@@ -125,6 +124,9 @@ static int write_end(struct job *job, const json_t *answer, const char *error)
     if (r >= 0 && job->kind == JOB_FORK && !goes_on) {
         r = fork_fail(job, &err);
     }
+    if (r >= 0) {
+        r = job_write_loss(job, &err);
+    }
     if (r >= 0 && !goes_on) {
         r = store_operation_finish(store, job->operation_id, error, clock_real_ms(), &err);
     }
@@ -148,6 +150,7 @@ static void fail(struct job *job, const json_t *envelope, const struct error *wh
         job_park(job); /* the store cannot say so yet: the node is asked again */
         return;
     }
+    expiry_changed(api, clock_real_ms());
     if (was.kind == JOB_FORK) {
         fork_abandon(api, was.operation_id);
     }

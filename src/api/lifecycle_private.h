@@ -77,6 +77,9 @@ void job_send(struct job *job, const char *body);
 /* Writes down that it is at work: its operation, and what `mark` changes, in one step. */
 typedef int (*job_mark_fn)(const struct job *job, struct error *err);
 int job_write_begin(struct job *job, job_mark_fn mark, struct error *err) _must_check_;
+/* What the node told meanwhile: that the VM has ended. For the inside of the transaction that ends
+ * the job, after the node's record of the answer, if there is one. */
+int job_write_loss(const struct job *job, struct error *err) _must_check_;
 /* Tries again later. */
 void job_park(struct job *job);
 /* Ends the job, tells those who wait, begins the next one. */

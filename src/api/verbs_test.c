@@ -197,12 +197,13 @@ static void create(struct rig *rig, struct probe *p)
 
     rig_control(rig, fails ? "fail internal\n" : "");
     rig_ask(rig, "POST", "/v1/sandboxes", "{\"template\": \"base\"}", &a);
-    rig_control(rig, is_lost ? "lose 1\n" : "");
+    rig_control(rig, "");
     assert_int_equal(a.status, fails ? 500 : 201);
     keep_id(p->id, &a, fails ? "error.details.sandbox_id" : "sandbox.id");
     if (p->verb == ROLLBACK && !fails) {
         take_checkpoint(rig, p);
     }
+    rig_control(rig, is_lost ? "lose 1\n" : "");
     if (first != NULL && !fails) {
         ask_change(rig, p, is_lost ? "pause" : first, "", &b);
         assert_int_equal(b.status, 200);
