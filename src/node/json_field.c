@@ -63,7 +63,7 @@ static void tell_step(const char *verb, const char *path, const json_t *root)
     char id[ID_SIZE];
 
     (void)snprintf(id, sizeof(id), "%s", name);
-    step("%s %s%s%s", verb, id_is_valid(id, "pr") ? "process" : name, state == NULL ? "" : " ",
+    step("%s %s%s%s", verb, id_is_valid(id, "se") ? "process" : name, state == NULL ? "" : " ",
          state == NULL ? "" : state);
 }
 
