@@ -2,10 +2,15 @@
 
 The steps (src/base/step.h: each record that the node makes durable or takes away, each commit of the store) are
 those that the running daemons pass: each verb is done twice undisturbed for the list, and then once for
-each step with a death there. Afterwards the request, repeated as docs/api.md says, has a definite answer, the state
-is one that stays, what was acknowledged is there, and nothing is left over. STEPS_ROUND=short takes one step of
-each verb; STEPS_SEED chooses it."""
+each step and each death there: of the program that stands at it, of the other daemon, and, at the node's, of each VMM
+that has a part in it. Afterwards the request, repeated as docs/api.md says, has a definite answer, the state
+is one that stays, what was acknowledged is there, and nothing is left over.
 
+A death is `struck`, `vacant` (there was no such VMM at that step: nothing was killed), or `missed` (the step was not
+reached). Steps that one of the two rounds alone passed are tried as well, and may be missed ("seldom").
+STEPS_ROUND=short takes one death of each verb, the first that strikes, and no other daemon's; STEPS_SEED chooses it."""
+
+import collections
 import itertools
 import json
 import os
@@ -24,7 +29,8 @@ from harness.steps import Steps
 
 IS_SHORT = os.environ.get("STEPS_ROUND", "long") == "short"
 SEED = int(os.environ.get("STEPS_SEED", str(random.SystemRandom().randrange(2**32))))
-ATTEMPTS = 4
+ATTEMPTS, SELDOM_ATTEMPTS = 4, 2
+OTHER = {"space-node": "space-api", "space-api": "space-node"}
 STABLE = ("running", "paused", "suspended", "error")
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
 FILE = "/home/user/file"
@@ -44,7 +50,8 @@ class World:
         self.patient = Patient(self.installation)
         self.volume = self.installation.data / "volume"
         self.numbers = itertools.count(1)
-        self.hit, self.wanted = 0, 0
+        self.lost = 0  # commands of POST /v1/run
+        self.results = collections.Counter()
 
     def ask(self, status, method, path, body=None, **more):
         answer = self.patient.ask(method, path, body, **more)
@@ -73,11 +80,35 @@ class World:
     def delete(self, sandbox):
         self.ask(200, "DELETE", f"/v1/sandboxes/{sandbox}", query=WAIT)
 
-    def take(self, sandbox):
-        return self.ask(201, "POST", f"/v1/sandboxes/{sandbox}/checkpoints", {}, query=WAIT)["operation"]["result"]["id"]
+    def take(self, sandbox, memory=True):
+        return self.ask(201, "POST", f"/v1/sandboxes/{sandbox}/checkpoints", {"memory": memory},
+                        query=WAIT)["operation"]["result"]["id"]
+
+    def fail(self, sandbox):
+        """Its VMM ends."""
+        os.kill(self.vmm(sandbox), signal.SIGKILL)
+        poll.until(lambda: self.state(sandbox) == "error", 60, "it is in error")
+
+    def counters(self, sandbox):
+        return [p for p in self.ask(200, "GET", f"/v1/sandboxes/{sandbox}/processes")["items"] if COUNTER in p["argv"]]
+
+    def going(self, sandbox):
+        """The session of the one that counts."""
+        counter, = [p for p in self.counters(sandbox) if p["state"] == "running"]
+        return counter["session_id"]
 
     def forget(self, checkpoint):
         self.ask(200, "DELETE", f"/v1/checkpoints/{checkpoint}")
+
+    def forget_template(self, template):
+        self.ask(200, "DELETE", f"/v1/templates/{template}")
+        self.template_is_gone(template)
+
+    def template_is_gone(self, template):
+        """With its files."""
+        assert self.patient.ask("GET", f"/v1/templates/{template}").status == 404
+        poll.until(lambda: not (self.volume / "templates" / template).exists() and not list((self.volume / "checkpoints").glob("tm*")),
+                   60, "its files go")
 
     def lines(self, session):
         data = self.patient.ask("GET", f"/v1/sessions/{session}/output", query={"stream": "stdout"}).body
@@ -110,6 +141,14 @@ class World:
         pid = record.get("vm", {}).get("pid")
         return pid if pid in self.installation.vmms() else None
 
+    def known(self):
+        """Sandboxes that have files."""
+        return {p.name for p in (self.volume / "sandboxes").iterdir()}
+
+    def boots(self):
+        """VMMs that boot for a template: its base has another name until it is complete."""
+        return [pid for pid in self.installation.vmms() if b".new/ram" in machine.read(f"/proc/{pid}/maps")]
+
     def survives(self, sandbox, dead):
         """Once the end of its VMM is known: the state that stays, which is error unless it had no need of that one."""
         def known():
@@ -133,7 +172,7 @@ class World:
             report = self.installation.node_report()
             warm = sum(p["warm"] for p in report["pools"])
             living = sum(state in ("running", "paused") for state in known.values())
-            return ({p.name for p in (self.volume / "sandboxes").iterdir()} == set(known) and not half
+            return (self.known() == set(known) and not half
                     and not any(p["filling"] for p in report["pools"])
                     and len(self.installation.vmms()) == warm + report["prepared"] + living)
         poll.until(is_clean, 120, "nothing is left over", every=0.1)
@@ -153,22 +192,22 @@ class Verb:
     name = None
     state = "running"  # of the sandbox before
     after = None       # and when it succeeded
-    has_vmm = True     # there is one to kill
+    vmms = ("vmm",)    # that can be killed
 
     def __init__(self, world):
         self.world = world
         self.sandbox = self.session = self.word = None
-        self.dead = None  # the VMM that was killed
+        self.dead = self.dead_child = None  # the VMM that was killed, and whose
 
     def prepare(self):
         """A sandbox that counts, with a file that is acknowledged; the one of before, if it is well."""
         w = self.world
         if self.sandbox is None:
             self.sandbox = w.create()
-            self.session = w.ask(201, "POST", f"/v1/sandboxes/{self.sandbox}/commands", {"shell": COUNTER})["session"]["id"]
-        found = w.settled(self.sandbox)
-        if found != "running":
+        if w.settled(self.sandbox) != "running":
             w.change(self.sandbox, "wake")
+        if self.session is None:
+            self.session = w.ask(201, "POST", f"/v1/sandboxes/{self.sandbox}/commands", {"shell": COUNTER})["session"]["id"]
         self.word = f"word{next(w.numbers)}"
         w.output(self.sandbox, f"echo {self.word} > {FILE}; sync {FILE}")
         self.more()
@@ -205,6 +244,15 @@ class Verb:
     def goes_on(self):
         self.world.counts(self.session)
 
+    def is_lost(self):
+        """What ran before a boot, and the next round starts it again."""
+        assert {p["state"] for p in self.world.counters(self.sandbox)} == {"lost"}
+        self.session = None
+
+    def find(self, _kind):
+        """The VMM that is to be killed, if it is there."""
+        return self.world.vmm(self.sandbox)
+
     def drop(self):
         if self.sandbox is not None:
             self.world.delete(self.sandbox)
@@ -223,8 +271,24 @@ class Suspend(Verb):
     name, after = "suspend", "suspended"
 
 
+class SuspendPaused(Suspend):
+    state = "paused"
+
+
 class Wake(Verb):
     name, state, after = "wake", "suspended", "running"
+
+
+class Boot(Verb):
+    """The wake of one in error: a new guest on the disk that is left."""
+    name, after = "wake", "running"
+
+    def prepare(self):
+        super().prepare()
+        self.world.fail(self.sandbox)
+
+    def goes_on(self):
+        self.is_lost()
 
 
 class Create(Verb):
@@ -232,18 +296,14 @@ class Create(Verb):
     name = "create"
 
     def prepare(self):
-        self.before = self.known()
-
-    def known(self):
-        return {p.name for p in (self.world.volume / "sandboxes").iterdir()}
+        self.before = self.world.known()
 
     def act(self, ask):
         return ask("POST", "/v1/sandboxes", {"template": "base", "metadata": {"of": "steps"}}, query=WAIT)
 
-    def made(self):
-        """While it is being made."""
-        new = sorted(self.known() - self.before)
-        return new[0] if new else None
+    def find(self, _kind):
+        new = sorted(self.world.known() - self.before)
+        return self.world.vmm(new[0]) if new else None
 
     def check(self, answer, victim):
         w = self.world
@@ -267,17 +327,20 @@ class Create(Verb):
 
 
 class CreateFromCheckpoint(Create):
-    name = "create from checkpoint"
+    name, memory = "create from checkpoint", True
     checkpoint = None
 
     def prepare(self):
-        w = self.world
         if self.checkpoint is None:
-            source = w.create()
-            w.output(source, f"echo then > {FILE}; sync")
-            self.checkpoint = w.take(source)
-            w.delete(source)
+            self.once()
         super().prepare()
+
+    def once(self):
+        w = self.world
+        source = w.create()
+        w.output(source, f"echo then > {FILE}; sync")
+        self.checkpoint = w.take(source, self.memory)
+        w.delete(source)
 
     def act(self, ask):
         return ask("POST", "/v1/sandboxes", {"checkpoint_id": self.checkpoint, "metadata": {"of": "steps"}}, query=WAIT)
@@ -290,6 +353,28 @@ class CreateFromCheckpoint(Create):
 
     def drop(self):
         self.world.forget(self.checkpoint)
+
+
+class CreateFromDisk(CreateFromCheckpoint):
+    memory = False
+
+
+class CreateFromTemplate(CreateFromCheckpoint):
+    """One with memory."""
+    template = None
+
+    def once(self):
+        super().once()
+        self.template = f"steps-{next(self.world.numbers)}"
+        self.world.ask(201, "POST", "/v1/templates", {"name": self.template, "checkpoint_id": self.checkpoint},
+                       query={"wait": 120})
+
+    def act(self, ask):
+        return ask("POST", "/v1/sandboxes", {"template": self.template, "metadata": {"of": "steps"}}, query=WAIT)
+
+    def drop(self):
+        super().drop()
+        self.world.forget_template(self.template)
 
 
 class Run(Create):
@@ -328,6 +413,14 @@ class Checkpoint(Verb):
             w.forget(checkpoint)
 
 
+class CheckpointPaused(Checkpoint):
+    state, after = "paused", "paused"
+
+
+class CheckpointSuspended(Checkpoint):
+    state, after, vmms = "suspended", "suspended", ()
+
+
 class DeleteCheckpoint(Checkpoint):
     name = "delete checkpoint"
 
@@ -347,38 +440,59 @@ class DeleteCheckpoint(Checkpoint):
 
 
 class Fork(Verb):
-    """Each child that was promised goes on where the source was; no other is there."""
-    name, after = "fork", "running"
+    """Each child that was promised goes on where the source was; no other is there. A child whose VMM is killed is in
+    error, or told as one, or made again; that is nothing to the other, nor to the source."""
+    name, after, vmms = "fork", "running", ("vmm", "child")
 
     def act(self, ask):
         return ask("POST", f"/v1/sandboxes/{self.sandbox}/fork", {"count": 2, "metadata": {"of": self.word}},
                    query={"wait": 120})
+
+    def prepare(self):
+        super().prepare()
+        self.before = self.world.known()
+
+    def find(self, kind):
+        if kind == "vmm":
+            return super().find(kind)
+        for child in sorted(self.world.known() - self.before):
+            if (pid := self.world.vmm(child)) is not None:
+                self.dead_child = child
+                return pid
+        return None
 
     def check(self, answer, victim):
         w = self.world
         children = {s["id"] for s in w.ask(200, "GET", "/v1/sandboxes", query={"metadata.of": self.word})["items"]}
         super().check(answer, victim)
         assert answer.status == 201 or not children, (children, answer)
+        mine = {self.dead_child} if victim == "child" else set()
         if answer.status == 201:
             told = answer.json["operation"]["result"]["children"]
-            assert victim == "vmm" or not any(child["error"] for child in told), told
-            assert {child["sandbox_id"] for child in told if not child["error"]} == children, (children, told)
+            good = {child["sandbox_id"] for child in told if not child["error"]}
+            bad = {child["sandbox_id"] for child in told if child["error"]}
+            assert len(told) == 2 and (victim == "vmm" or bad <= mine), told
+            assert good <= children and children - good <= bad & mine, (children, told)
         for child in children:
-            assert w.settled(child) == "running"
-            assert w.output(child, f"cat {FILE}") == f"{self.word}\n"
-            going, = [p for p in w.ask(200, "GET", f"/v1/sandboxes/{child}/processes")["items"]
-                      if COUNTER in p["argv"] and p["state"] == "running"]
-            w.counts(going["session_id"])
+            state = w.survives(child, self.dead) if child in mine else w.settled(child)
+            assert state == "running" or child in mine, (child, state)
+            if state == "running":
+                assert w.output(child, f"cat {FILE}") == f"{self.word}\n"
+                w.counts(w.going(child))
             w.delete(child)
 
 
+class ForkPaused(Fork):
+    state, after = "paused", "paused"
+
+
 class ForkSuspended(Fork):
-    state, after = "suspended", "suspended"
+    state, after, vmms = "suspended", "suspended", ("child",)
 
 
 class MakeTemplate(Verb):
     """Of a checkpoint: once, and whole, whatever dies meanwhile."""
-    name, memory, has_vmm = "make template", True, False
+    name, memory, vmms = "make template", True, ()
     checkpoint = template = None
 
     def prepare(self):
@@ -386,8 +500,7 @@ class MakeTemplate(Verb):
         if self.checkpoint is None:
             source = w.create()
             w.output(source, f"echo then > {FILE}; sync")
-            self.checkpoint = w.ask(201, "POST", f"/v1/sandboxes/{source}/checkpoints", {"memory": self.memory},
-                                    query=WAIT)["operation"]["result"]["id"]
+            self.checkpoint = w.take(source, self.memory)
             w.delete(source)
         self.template = f"steps-{next(w.numbers)}"
 
@@ -402,22 +515,25 @@ class MakeTemplate(Verb):
         child = w.create(template=self.template)
         assert w.output(child, f"cat {FILE}") == "then\n"
         w.delete(child)
-        w.ask(200, "DELETE", f"/v1/templates/{self.template}")
-        self.is_gone()
-
-    def is_gone(self):
-        """With its files."""
-        volume = self.world.volume
-        assert self.world.patient.ask("GET", f"/v1/templates/{self.template}").status == 404
-        poll.until(lambda: not (volume / "templates" / self.template).exists() and not list((volume / "checkpoints").glob("tm*")),
-                   60, "its files go")
+        w.forget_template(self.template)
 
     def drop(self):
         self.world.forget(self.checkpoint)
 
 
 class MakeTemplateOfDisk(MakeTemplate):
-    memory = False
+    """Which is booted first."""
+    memory, vmms = False, ("boot",)
+
+    def find(self, _kind):
+        return next(iter(self.world.boots()), None)
+
+    def check(self, answer, victim):
+        if victim != "boot" or answer.status == 201:
+            super().check(answer, victim)
+            return
+        assert answer.json["error"]["code"] in ("failed_precondition", "internal"), answer
+        self.world.template_is_gone(self.template)
 
 
 class DeleteTemplate(MakeTemplate):
@@ -432,16 +548,16 @@ class DeleteTemplate(MakeTemplate):
 
     def check(self, answer, victim):
         assert answer.status in ((200, 404) if victim == "space-api" else (200,)), answer
-        self.is_gone()
+        self.world.template_is_gone(self.template)
 
 
 class Rollback(Verb):
-    name, after = "rollback", "running"
+    name, after, memory = "rollback", "running", True
 
     def more(self):
         w = self.world
         self.then = self.word
-        self.checkpoint = w.take(self.sandbox)
+        self.checkpoint = w.take(self.sandbox, self.memory)
         self.word = f"word{next(w.numbers)}"
         w.output(self.sandbox, f"echo {self.word} > {FILE}; sync {FILE}")
 
@@ -458,14 +574,23 @@ class Rollback(Verb):
 
     def goes_on(self):
         """In a session of its own, of the process as it was."""
-        going, = [p for p in self.world.ask(200, "GET", f"/v1/sandboxes/{self.sandbox}/processes")["items"]
-                  if COUNTER in p["argv"] and p["state"] == "running"]
-        self.session = going["session_id"]
+        self.session = self.world.going(self.sandbox)
         self.world.counts(self.session)
 
 
 class RollbackSuspended(Rollback):
     state = "suspended"
+
+
+class RollbackToDisk(Rollback):
+    """A new guest, on the disk as it was."""
+    memory = False
+
+    def goes_on(self):
+        if self.is_back:
+            self.is_lost()
+        else:
+            super().goes_on()
 
 
 class Delete(Verb):
@@ -478,6 +603,10 @@ class Delete(Verb):
         assert answer.status in (200, 404), answer
         assert self.world.patient.ask("GET", f"/v1/sandboxes/{self.sandbox}").status in (404, 410)
         self.sandbox = None
+
+
+class DeleteSuspended(Delete):
+    state, vmms = "suspended", ()
 
 
 class Patch(Verb):
@@ -524,8 +653,9 @@ class Undrain(Drain):
         super().check(answer, victim)
 
 
-VERBS = [Create, Run, Pause, Unpause, Suspend, Wake, Checkpoint, CreateFromCheckpoint, Fork, ForkSuspended, MakeTemplate,
-         MakeTemplateOfDisk, DeleteTemplate, Rollback, RollbackSuspended, DeleteCheckpoint, Patch, Drain, Undrain, Delete]
+VERBS = [Boot, Fork, ForkSuspended, MakeTemplateOfDisk, Create, Run, Pause, Unpause, Suspend, SuspendPaused, Wake, Checkpoint,
+         CheckpointPaused, CheckpointSuspended, CreateFromCheckpoint, CreateFromDisk, CreateFromTemplate, ForkPaused, MakeTemplate,
+         DeleteTemplate, Rollback, RollbackSuspended, RollbackToDisk, DeleteCheckpoint, Patch, Drain, Undrain, Delete, DeleteSuspended]
 
 
 class Asking(threading.Thread):
@@ -546,65 +676,85 @@ class Asking(threading.Thread):
 
 
 def trace(world, verb):
-    """The steps of the verb: those that it passes each time."""
-    found = None
+    """The steps of the verb: those that two rounds passed, and those that one of them alone did."""
+    rounds = []
     for _ in range(2):
         verb.prepare()
         world.steps.since(world.steps.mark())  # what it left to do
         mark = world.steps.mark()
         answer = verb.act(world.patient.ask)
-        seen = world.steps.since(mark)
-        found = seen if found is None else found & seen
+        rounds.append(world.steps.since(mark))
         verb.check(answer, None)
-    return sorted((program, name, count + 1) for (program, name), n in found.items() for count in range(n))
+    both, either = rounds[0] & rounds[1], rounds[0] | rounds[1]
+    return (sorted((program, name, count + 1) for (program, name), n in both.items() for count in range(n)),
+            sorted((program, name, count + 1) for (program, name), n in either.items() for count in range(both[program, name], n)))
+
+
+def is_reached(world, asking, program):
+    """What is done behind the answer is part of it."""
+    poll.until(lambda: world.steps.is_reached(program) or not asking.is_alive(), 2 * PATIENCE_SECONDS,
+               "the step, or an answer", every=0.002)
+    try:
+        return poll.until(lambda: world.steps.is_reached(program), 3, "the step", every=0.002)
+    except poll.Timeout:
+        return False
 
 
 def strike(world, verb, victim, program):
     """Kills it where `program` stands; False: there is nothing to kill."""
-    if victim == "vmm":
-        sandbox = verb.made() if isinstance(verb, Create) else verb.sandbox
-        pid = world.vmm(sandbox) if sandbox else None
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-        verb.dead = pid
+    if victim in verb.vmms:
+        verb.dead = verb.find(victim)
+        if verb.dead is not None:
+            os.kill(verb.dead, signal.SIGKILL)
         world.steps.release(program)
-        return pid is not None
+        return verb.dead is not None
     world.installation.kill_daemon(victim)
     world.steps.release(program)
     return True
 
 
-def hit(world, verb, step, victim):
-    """Whether the step was reached, in one of a few attempts."""
+def hit(world, verb, step, victim, attempts=ATTEMPTS):
+    """`struck`, `vacant` or `missed`, in so many attempts."""
     program, name, count = step
-    for _ in range(ATTEMPTS):
+    for _ in range(attempts):
         verb.prepare()
         world.steps.since(world.steps.mark())
         world.steps.arm(program, name, count)
         asking = Asking(verb)
         asking.start()
-        # What is done behind the answer is part of it.
-        try:
-            poll.until(lambda: world.steps.is_reached(program), 10 if asking.is_alive() else 3, name, every=0.002)
-            is_there = True
-        except poll.Timeout:
-            is_there = world.steps.is_reached(program)
-        if not is_there:
+        if not is_reached(world, asking, program):
             world.steps.release(program)
-        elif not strike(world, verb, victim, program):
-            victim = None  # there was none at this step
+            result = "missed"
+        else:
+            result = "struck" if strike(world, verb, victim, program) else "vacant"
         asking.join(2 * PATIENCE_SECONDS)
         assert not asking.is_alive(), "a client hangs"
         if asking.problem is not None:
             raise asking.problem
         world.installation.wait_ready()
         try:
-            verb.check(asking.answer, victim if is_there else None)
+            verb.check(asking.answer, victim if result == "struck" else None)
         finally:
-            verb.dead = None
-        if is_there:
-            return True
-    return False
+            verb.dead = verb.dead_child = None
+        if result != "missed":
+            return result
+    return "missed"
+
+
+def deaths_of(kind, steps, seldom):
+    """What is to die where: (role, step, victim)."""
+    deaths = [("own", step, step[0]) for step in steps]
+    deaths += [(vmm, step, vmm) for step in steps if step[0] == "space-node" for vmm in kind.vmms]
+    if not IS_SHORT:
+        deaths += [("other", step, OTHER[step[0]]) for step in steps]
+        deaths += [("seldom", step, step[0]) for step in seldom]
+    return deaths
+
+
+def told(results):
+    """STRUCK/VACANT/MISSED of each role."""
+    return ", ".join(f"{role} {results[role, 'struck']}/{results[role, 'vacant']}/{results[role, 'missed']}"
+                     for role in sorted({role for role, _ in results}))
 
 
 @pytest.mark.parametrize("kind", VERBS, ids=lambda kind: kind.__name__)
@@ -612,32 +762,41 @@ def test_each_step(world, kind):
     verb = kind(world)
     dice = random.Random(f"{SEED}:{kind.__name__}")
     world.lost = 0
-    steps = trace(world, verb)
+    steps, seldom = trace(world, verb)
     assert steps, "it has steps"
-    deaths = [(step, victim) for step in steps for victim in
-              ((step[0], "vmm") if step[0] == "space-node" and kind.has_vmm else (step[0],))]
+    deaths = deaths_of(kind, steps, seldom)
     if IS_SHORT:
-        deaths = [dice.choice(deaths)]
-    missed, failed = [], []
-    for step, victim in deaths:
+        dice.shuffle(deaths)
+    results, missed, failed = collections.Counter(), [], []
+    for role, step, victim in deaths:
         try:
-            if not hit(world, verb, step, victim):
+            result = hit(world, verb, step, victim, SELDOM_ATTEMPTS if role == "seldom" else ATTEMPTS)
+            if result == "missed" and role != "seldom":
                 missed.append((step, victim))
         except (AssertionError, OSError) as error:
+            result = "failed"
             failed.append((step, victim, str(error)[:600]))
             print(f"FAILED {kind.__name__} {victim} at {step}: {str(error)[:600]}", flush=True)
             verb = kind(world)
+            for program in OTHER:
+                world.steps.release(program)
             world.installation.wait_ready()
+        results[role, result] += 1
+        if IS_SHORT and result != "vacant":
+            break
     verb.drop()
-    count = len(deaths) - len(missed)
-    world.hit, world.wanted = world.hit + count, world.wanted + len(deaths)
-    print(f"{kind.__name__}: {count} of {len(deaths)} hit, {len(steps)} steps, seed {SEED}, {world.lost} commands lost",
-          flush=True)
+    world.results += results
+    print(f"{kind.__name__}: struck/vacant/missed: {told(results)}; {len(steps)} steps and {len(seldom)} seldom ones, "
+          f"{len(failed)} failed, seed {SEED}, {world.lost} commands lost", flush=True)
     assert not failed, failed
     assert not missed, f"never reached: {missed}"
+    roles = () if IS_SHORT else ("own", "other", *kind.vmms)
+    assert all(results[role, "struck"] > 0 for role in roles), "something was killed of each kind"
+    assert any(result == "struck" for _, result in results), "something was killed"
     world.nothing_is_left_over()
 
 
 def test_all_were_hit(world):
-    print(f"steps hit: {world.hit} of {world.wanted}")
-    assert world.hit == world.wanted > 0
+    print(f"struck/vacant/missed: {told(world.results)}")
+    assert not [role for role, result in world.results if result in ("missed", "failed") and role != "seldom"]
+    assert sum(n for (_, result), n in world.results.items() if result == "struck") > 0
