@@ -5,7 +5,8 @@ wherever it resumes.
 WORKERS clients run commands side by side in a few sandboxes and follow each with several readers
 (events, attach, output) that break off and resume; some write to its input, over connections that
 break as well. Meanwhile space-api and space-node are killed in bursts, the next kill at times before
-the last restart is complete. What is expected is computed beside it, never read back.
+the last restart is complete, and upgraded as docs/operations.md says: a new file in the place of the program, at times of the
+supervisor's too, and `space up`, while the other one may be killed. What is expected is computed beside it, never read back.
 
     OUTPUT_ROUNDS=5000 tests/system/run -s campaign_output.py
 
@@ -18,16 +19,17 @@ import collections
 import http.client
 import os
 import random
+import shutil
 import threading
 import time
 
 import pytest
 import websocket
 
-from harness import poll
+from harness import machine, poll
 from harness.attach import Attached
 from harness.http import ApiError
-from harness.installation import Installation
+from harness.installation import Installation, libexec
 from harness.patient import PATIENCE_SECONDS, RETRIED, Patient
 
 ROUNDS = int(os.environ.get("OUTPUT_ROUNDS", "200"))
@@ -415,13 +417,15 @@ class Count:
 
 
 class Killer(threading.Thread):
-    """Kills one of the daemons in bursts."""
+    """Kills one of the daemons in bursts, and upgrades it after the first and after some of the others."""
+
+    upgrade = threading.Lock()  # one at a time, as there is one who does it
 
     def __init__(self, installation, victim, over):
         super().__init__()
         self.installation, self.victim, self.over = installation, victim, over
         self.dice = random.Random(f"{SEED}:{victim}")
-        self.killed = 0
+        self.killed = self.upgraded = 0
         self.problem = None
 
     def run(self):
@@ -433,9 +437,28 @@ class Killer(threading.Thread):
                     self.installation.kill_daemon(self.victim)
                     self.killed += 1
                     self.over.wait(self.dice.random() * self.dice.choice([0, 0.1, 1]))
+                if self.upgraded == 0 or self.dice.random() < 0.4:
+                    with self.upgrade:
+                        self.install()
                 calm = self.dice.uniform(*CALM_SECONDS)
         except Exception as error:  # a thread's failure must reach the test
             self.problem = error
+
+    def install(self):
+        """Another version of it, and what restarts it in good order."""
+        names = [self.victim, *self.dice.choice([[], [], ["space-supervisor"]])]
+        for name in names:
+            path = self.installation.libexec / name
+            new = path.with_name(f"{name}.new")
+            shutil.copy(path, new)
+            with new.open("ab") as file:
+                file.write(b"\0")  # behind what the loader reads
+            new.rename(path)
+        self.installation.cli("up")
+        for name in names:
+            poll.until(lambda name=name: machine.runs(self.installation.daemon(name), self.installation.libexec / name),
+                       30, f"the new {name} runs")
+        self.upgraded += 1
 
 
 def test_every_byte_exactly_once(installation):
@@ -456,9 +479,10 @@ def test_every_byte_exactly_once(installation):
     print(f"seed {SEED}: {count.finished} of {count.taken} commands right in {time.monotonic() - began:.0f} s, "
           f"{count.bytes} bytes, {count.connections} connections of readers, "
           f"{count.went_back} of them from an earlier place, "
-          f"killed {({k.victim: k.killed for k in killers})}, {dict(count.kinds)}, {len(problems)} problems", flush=True)
+          f"killed {({k.victim: k.killed for k in killers})}, upgraded {({k.victim: k.upgraded for k in killers})}, "
+          f"{dict(count.kinds)}, {len(problems)} problems", flush=True)
     require(not problems, *(str(problem)[:3000] for problem in problems))
-    assert count.finished == count.taken and count.finished > 0 and all(k.killed for k in killers)
+    assert count.finished == count.taken and count.finished > 0 and all(k.killed and k.upgraded for k in killers)
     assert count.went_back > 0
     assert count.taken == ROUNDS or SECONDS != float("inf")
     installation.wait_ready()
@@ -474,13 +498,18 @@ def test_every_byte_exactly_once(installation):
 
 @pytest.fixture(scope="module", name="installation")
 def own_installation():
-    """Without pools: filling them anew after each kill would leave the commands little of the processor."""
+    """Without pools: filling them anew after each kill would leave the commands little of the processor. With programs
+    of its own, which are upgraded."""
     made = Installation("spo", uid_first=1_800_000, volume_gib=6, node__warm_pools="base=0", node__prepared_pool=0)
     made.prepare()
-    made.up()
-    yield made
-    if made.config.exists():
-        made.remove()
+    made.libexec = made.top / "libexec"
+    shutil.copytree(libexec(), made.libexec, symlinks=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPACE_LIBEXEC", str(made.libexec))
+        made.up()
+        yield made
+        if made.config.exists():
+            made.remove()
 
 
 @pytest.mark.last
