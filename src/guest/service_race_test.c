@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -73,6 +74,19 @@ static void check_victim(const struct race *race)
     }
 }
 
+/* The directory of tree/swap and tree/link, whichever of the two it is; -1: neither is, or it
+ * changed each time. */
+static int open_directory(const struct service_rig *s)
+{
+    int fd = -1;
+
+    for (int i = 0; fd < 0 && i < 1000; i++) {
+        fd = open(service_rig_path(s, i % 2 == 0 ? "tree/swap" : "tree/link"),
+                  O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    return fd;
+}
+
 /* What the swapper may find in the middle of being removed is made again. */
 static void make_tree(const struct service_rig *s, const char *target)
 {
@@ -85,12 +99,7 @@ static void make_tree(const struct service_rig *s, const char *target)
 
         /* Through the directory, whichever name it has: O_NOFOLLOW and the exchange make it so. */
         (void)snprintf(name, sizeof(name), "f%u", i);
-        fd =
-            open(service_rig_path(s, "tree/swap"), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0) {
-            fd = open(service_rig_path(s, "tree/link"),
-                      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        }
+        fd = open_directory(s);
         if (fd >= 0) {
             int file = openat(fd, i == 0 ? "f" : name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 
@@ -290,14 +299,111 @@ static void test_content(void **state)
     assert_true(real);
 }
 
+static bool tree_has_file(const struct service_rig *s)
+{
+    _cleanup_close_ int fd = open_directory(s);
+    struct stat st;
+
+    assert_true(fd >= 0);
+    return fstatat(fd, "f", &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* The path of what is moved may lead over a link, as that of a download: what was taken is gone
+ * there, and there alone. */
+static void race_move(struct service_rig *s, const char *to)
+{
+    unsigned int seen = 0;
+    bool real = false;
+    bool linked = false;
+    struct race race;
+
+    start(&race, s, "../victim");
+    for (unsigned int i = 0; (i < ROUNDS || !real || !linked) && i < 50 * ROUNDS; i++) {
+        bool is_inside;
+
+        wait_for_swap(&race, &seen);
+        service_rig_call(s, ARGS("file-move", "tree/swap/f", to, "replace"), NO_INPUT, &answer);
+        assert_false(answer.has_error);
+        is_inside = service_rig_file_is(s, to, span_of_str(INSIDE));
+        assert_int_equal(tree_has_file(s), !is_inside);
+        if (is_inside) {
+            real = true;
+            make_tree(s, "../victim");
+            assert_true(tree_has_file(s));
+        } else {
+            linked = true;
+            assert_true(service_rig_file_is(s, to, span_of_str(SECRET)));
+            assert_int_equal(access(service_rig_path(s, "victim/f"), F_OK), -1);
+            service_rig_file(s, "victim/f", SECRET);
+            look_at_victim(s, &race.before);
+        }
+        check_victim(&race);
+    }
+    assert_true(real && linked);
+    stop(&race);
+}
+
+static void test_move(void **state)
+{
+    race_move(*state, "moved");
+}
+
+static void test_move_to_another_filesystem(void **state)
+{
+    struct service_rig *s = *state;
+    char other[128];
+
+    (void)snprintf(other, sizeof(other), "%s", service_rig_path(s, "other"));
+    assert_int_equal(mkdir(other, 0755), 0);
+    if (mount("other", other, "tmpfs", 0, "size=4m") < 0) {
+        skip();
+    }
+    race_move(s, "other/moved");
+    assert_int_equal(umount2(other, MNT_DETACH), 0);
+}
+
+/* The name itself is a directory or a link: either is moved as it is. */
+static void test_move_of_the_name(void **state)
+{
+    struct service_rig *s = *state;
+    unsigned int seen = 0;
+    bool directory = false;
+    bool link = false;
+    struct race race;
+
+    start(&race, s, "../victim");
+    for (unsigned int i = 0; (i < ROUNDS || !directory || !link) && i < 50 * ROUNDS; i++) {
+        struct stat st;
+
+        wait_for_swap(&race, &seen);
+        service_rig_call(s, ARGS("file-move", "tree/swap", "tree/away", ""), NO_INPUT, &answer);
+        assert_false(answer.has_error);
+        assert_int_equal(lstat(service_rig_path(s, "tree/away"), &st), 0);
+        directory = directory || S_ISDIR(st.st_mode);
+        link = link || S_ISLNK(st.st_mode);
+        assert_int_equal(rename(service_rig_path(s, "tree/away"), service_rig_path(s, "tree/swap")),
+                         0);
+        check_victim(&race);
+    }
+    assert_true(directory && link);
+    stop(&race);
+}
+
 int main(void)
 {
 #define SERVICE_TEST(f)                                                                            \
     cmocka_unit_test_setup_teardown(f, service_rig_set_up, service_rig_tear_down)
     const struct CMUnitTest tests[] = {
-        SERVICE_TEST(test_delete),  SERVICE_TEST(test_set_mode),    SERVICE_TEST(test_set_owner),
-        SERVICE_TEST(test_list),    SERVICE_TEST(test_archive_out), SERVICE_TEST(test_archive_in),
+        SERVICE_TEST(test_delete),
+        SERVICE_TEST(test_set_mode),
+        SERVICE_TEST(test_set_owner),
+        SERVICE_TEST(test_list),
+        SERVICE_TEST(test_archive_out),
+        SERVICE_TEST(test_archive_in),
         SERVICE_TEST(test_content),
+        SERVICE_TEST(test_move),
+        SERVICE_TEST(test_move_to_another_filesystem),
+        SERVICE_TEST(test_move_of_the_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
