@@ -60,6 +60,7 @@ struct node_parts {
     struct data_rig_options options;
     uint64_t timeout_guard_ms; /* 0: the default */
     uint64_t checkpoints;
+    char agent_mode[32];
     struct list sandboxes;
     int sandboxes_fd;
 };
@@ -455,7 +456,8 @@ static void on_connect_timer(void *arg)
 static pid_t start_agent(struct node *node, const char *id)
 {
     char path[SETTINGS_PATH_SIZE + 32];
-    char *argv[4] = {NULL, (char[]){"--agent"}, path, NULL};
+    char *mode = node->parts->agent_mode;
+    char *argv[4] = {NULL, mode[0] != '\0' ? mode : (char[]){"--agent"}, path, NULL};
     pid_t pid = -1;
 
     if (node->parts->options.agent_program == NULL) {
@@ -703,6 +705,8 @@ static void set(struct node *node, struct node_parts *parts, const char *setting
         r = span_parse_u64(span_of_str(value), INT32_MAX, &parts->timeout_guard_ms);
     } else if (r == 0 && strcmp(key, "checkpoints") == 0) {
         r = span_parse_u64(span_of_str(value), 10000, &parts->checkpoints);
+    } else if (r == 0 && strcmp(key, "agent_mode") == 0) {
+        r = span_copy_str(span_of_str(value), parts->agent_mode, sizeof(parts->agent_mode));
     } else if (r == 0) {
         r = settings_set(&node->settings, key, value, &err);
     }

@@ -13,7 +13,8 @@ struct data_rig_options {
     unsigned int max_processes;
     unsigned int keep_minutes;
     /* "KEY=VALUE" …, NULL-terminated; may be NULL. Beside the settings of a node: timeout_guard_ms,
-     * and checkpoints, how many are listed (each with 64 KiB). */
+     * checkpoints, how many are listed (each with 64 KiB), and agent_mode, which the agent's
+     * program gets instead of "--agent". */
     char *const *settings;
 };
 

@@ -42,11 +42,11 @@ struct fake {
     int fd;
     bool failed;
     struct channel channels[CHANNELS_MAX];
-    unsigned int forgotten; /* FORGETs that came for services which were not over */
+    unsigned int forgotten; /* FORGETs that came for files which are read or written */
     unsigned int watches;   /* that were started */
     unsigned int listings;
     unsigned int samples;
-    uint64_t most_input; /* of one upload that was forgotten */
+    uint64_t most_input; /* that came for one channel */
 };
 
 /* ---- frames ---- */
@@ -518,6 +518,9 @@ static void on_stdin(struct fake *f, const struct agent_frame *frame)
         return;
     }
     c->input_over = m.end;
+    if (m.offset + m.bytes.n > f->most_input) {
+        f->most_input = m.offset + m.bytes.n;
+    }
     if (strncmp(c->args[1], "/lie/silent", 11) == 0) {
         c->owed_ack += m.bytes.n;
         return;
@@ -583,9 +586,8 @@ static void tick(struct fake *f, struct channel *c)
 
 static void on_forget(struct fake *f, struct channel *c)
 {
-    f->forgotten++;
-    if (c->input > f->most_input) {
-        f->most_input = c->input;
+    if (strcmp(c->args[0], "file-read") == 0 || strcmp(c->args[0], "file-write") == 0) {
+        f->forgotten++;
     }
     c->number = 0;
 }

@@ -43,16 +43,26 @@ static bool is_up(const struct rig *rig)
     return answer.status == 200;
 }
 
+static const char *agent_program(const struct rig *rig)
+{
+    if (rig->agent_mode != NULL) {
+        return "src/guest/fake-agent";
+    }
+    return rig->has_fake_services ? "src/node/fake-services" : "src/guest/space-init-host";
+}
+
 void rig_start(struct rig *rig)
 {
     char program[512];
     char agent[512];
     char data[96];
     char run[96];
+    char mode[64];
 
     rig_program("src/node/data-rig", program);
-    rig_program(rig->has_fake_services ? "src/node/fake-services" : "src/guest/space-init-host",
-                agent);
+    rig_program(agent_program(rig), agent);
+    (void)snprintf(mode, sizeof(mode), "agent_mode=%s",
+                   rig->agent_mode != NULL ? rig->agent_mode : "");
     (void)snprintf(data, sizeof(data), "%s/data", rig->dir);
     (void)snprintf(run, sizeof(run), "%s/run", rig->dir);
     rig->pid = fork();
@@ -65,7 +75,7 @@ void rig_start(struct rig *rig)
         fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
         (void)dup2(fd, 2);
         (void)execl(program, program, agent, data, run, rig->spool_bytes, rig->max_processes,
-                    rig->settings, (char *)NULL);
+                    rig->settings, rig->agent_mode != NULL ? mode : NULL, (char *)NULL);
         _exit(127);
     }
     for (int i = 0; i < 2000; i++) {
@@ -130,17 +140,28 @@ struct rig *rig_new(unsigned int spool_bytes, unsigned int max_processes)
     return rig;
 }
 
-struct rig *rig_new_fake(const char *setting)
+static struct rig *new_with(bool has_fake_services, const char *agent_mode, const char *setting)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
 
     assert_non_null(rig);
     (void)snprintf(rig->spool_bytes, sizeof(rig->spool_bytes), "0");
     (void)snprintf(rig->max_processes, sizeof(rig->max_processes), "0");
-    rig->has_fake_services = true;
+    rig->has_fake_services = has_fake_services;
+    rig->agent_mode = agent_mode;
     rig->settings = setting;
     set_up(rig);
     return rig;
+}
+
+struct rig *rig_new_fake(const char *setting)
+{
+    return new_with(true, NULL, setting);
+}
+
+struct rig *rig_new_lying(const char *mode, const char *setting)
+{
+    return new_with(false, mode, setting);
 }
 
 void rig_kill(struct rig *rig)

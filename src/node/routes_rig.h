@@ -13,6 +13,7 @@
 struct rig {
     char dir[64];
     bool has_fake_services; /* instead of the real agent */
+    const char *agent_mode; /* of fake-agent, instead of the real agent; needs `settings` */
     const char *settings;   /* "KEY=VALUE" for the rig, or NULL */
     char spool_bytes[16];
     char max_processes[16];
@@ -32,6 +33,8 @@ struct answer {
 struct rig *rig_new(unsigned int spool_bytes, unsigned int max_processes);
 /* The same with fake-services as agents, and one setting ("KEY=VALUE") or NULL. */
 struct rig *rig_new_fake(const char *setting);
+/* The same with fake-agent in this mode, and one setting. */
+struct rig *rig_new_lying(const char *mode, const char *setting);
 void rig_free(struct rig *rig);
 void rig_start(struct rig *rig);
 /* kill -9. The agents live on. */

@@ -153,9 +153,35 @@ static void test_limits_of_time_wait_for_the_wake(void **state)
     }
 }
 
+/* The agent says that it has begun, and never that it has ended: neither by itself when the time is
+ * over, nor within the guard. */
+static void test_an_agent_that_never_ends_a_command(void **state)
+{
+    static const char fields[] = "\"argv\": [\"true\"], \"timeout_seconds\": 0.2";
+    const int64_t begun = clock_monotonic_ms();
+    struct fixture f = {.rig = rig_new_lying("never-ends", "timeout_guard_ms=200")};
+    _cleanup_answer_ struct answer run = {0};
+    _cleanup_answer_ struct answer now = {0};
+    char path[64];
+
+    (void)state;
+    rig_make_sandbox(f.rig, f.sandbox);
+    rig_command(f.rig, f.sandbox, "run", fields, &run);
+    assert_int_equal(run.status, 409);
+    assert_string_equal(answer_text(&run, "error.code"), "failed_precondition");
+    assert_string_equal(answer_text(&run, "error.details.state"), "lost");
+    assert_true(clock_monotonic_ms() - begun >= 400);
+    rig_wait_state(f.rig, f.sandbox, "error");
+    (void)snprintf(path, sizeof(path), "/n1/sandboxes/%s", f.sandbox);
+    rig_ask(f.rig, "GET", path, NULL, &now);
+    assert_string_equal(answer_text(&now, "reason.code"), "agent_timeout");
+    rig_free(f.rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_agent_that_never_ends_a_command),
         cmocka_unit_test_setup_teardown(test_answers_and_reason, fixture_set_up, fixture_tear_down),
         cmocka_unit_test_setup_teardown(test_bad_bodies_change_nothing, fixture_set_up,
                                         fixture_tear_down),
