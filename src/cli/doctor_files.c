@@ -6,6 +6,9 @@
 
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+
+#include <linux/major.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
@@ -102,6 +105,22 @@ static void check_image(struct doctor *d)
                (unsigned int)(st.st_mode & 0777));
 }
 
+/* Whether a filesystem's device is a loop device that the page cache is between. */
+static bool is_buffered_loop(const char *path)
+{
+    _cleanup_buf_ struct buf text = buf_make(SMALL_FILE_LIMIT);
+    char attribute[64];
+    struct stat st;
+
+    if (stat(path, &st) < 0 || major(st.st_dev) != LOOP_MAJOR) {
+        return false;
+    }
+    (void)snprintf(attribute, sizeof(attribute), "/sys/dev/block/%u:%u/loop/dio", major(st.st_dev),
+                   minor(st.st_dev));
+    return file_read(AT_FDCWD, attribute, SMALL_FILE_LIMIT, &text) == 0 &&
+           span_equals_str(buf_span(&text), "0\n");
+}
+
 static bool check_volume(struct doctor *d)
 {
     const char *data_dir = d->cli->settings.data_dir;
@@ -120,6 +139,12 @@ static bool check_volume(struct doctor *d)
         doctor_put(d, "volume", DOCTOR_DEGRADED,
                    "put data_dir on XFS or btrfs, or make loop devices and XFS available",
                    "no reflink: each sandbox copies its template's disk");
+    } else if (is_buffered_loop(path)) {
+        doctor_put(d, "volume", DOCTOR_DEGRADED,
+                   "space down and space up attach it anew; where that does not help, put data_dir "
+                   "on a filesystem with direct I/O (ext4, XFS, btrfs)",
+                   "%.*s, without direct I/O: its data is in the host's memory twice", (int)text.n,
+                   (const char *)text.p);
     } else {
         doctor_put(d, "volume", DOCTOR_OK, NULL, "%.*s", (int)text.n, (const char *)text.p);
     }

@@ -77,5 +77,4 @@ def test_adoption_after_kill_9(old):
 
 def test_nothing_is_left(old):
     old.remove()
-    assert not old.leaks()
     assert not os.path.exists(old.top)

@@ -145,9 +145,18 @@ class Installation:
             shutil.rmtree(self.top)
 
     def remove(self):
-        self.cli("down", check=False)
+        """Ends it and takes its files away. That it cannot be ended, or leaves something on the host, is a failure."""
+        ended = self.cli("down", check=False)
         self.set_up("volume", "--release")
-        shutil.rmtree(self.top)
+        try:
+            poll.until(lambda: not self.leaks(), 30, "everything is gone")
+            left = []
+        except poll.Timeout:
+            left = self.leaks()
+        if not [m for m in machine.mounts() if m.startswith(f"{self.top}/")]:
+            shutil.rmtree(self.top)
+        assert ended.returncode == 0, f"space down: {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+        assert not left, left
 
     # ---- the programs ----
     def cli(self, *arguments, check=True, env=None, **more):
