@@ -166,6 +166,41 @@ class TestApi:
         assert api.output(session["id"]) == "".join(f"{i}\n" for i in range(1, 201)).encode()
 
 
+class TestStoppedNode:
+    def test_what_is_not_done_yet_says_so_and_is_done_when_it_goes_on(self, api, installation, sandboxes):
+        boxes = {verb: sandboxes()["id"] for verb in ("pause", "suspend", "wake")}
+        api.post(f"/v1/sandboxes/{boxes['wake']}/pause", query={"wait": 60})
+        gone = api.create()["id"]
+        node = installation.daemon("space-node")
+        os.kill(node, signal.SIGSTOP)
+        try:
+            answers = [api.ask("POST", f"/v1/sandboxes/{box}/{verb}", query={"wait": 0}) for verb, box in boxes.items()]
+            answers.append(api.ask("DELETE", f"/v1/sandboxes/{gone}", query={"wait": 0}))
+            assert [answer.status for answer in answers] == [202] * 4, answers
+            operations = [answer.json["operation"]["id"] for answer in answers]
+            for operation in operations:
+                answer = api.ask("GET", f"/v1/operations/{operation}", query={"wait": 0})
+                assert answer.status == 202 and answer.json["state"] in ("pending", "running"), answer
+        finally:
+            os.kill(node, signal.SIGCONT)
+        for operation in operations:
+            poll.until(lambda: api.ask("GET", f"/v1/operations/{operation}", query={"wait": 10}).json["state"] == "succeeded", 60, "done")
+        assert [state(api, box)[0] for box in boxes.values()] == ["paused", "suspended", "running"]
+        assert api.ask("GET", f"/v1/sandboxes/{gone}").status == 404
+
+    def test_without_a_node_it_is_not_ready(self, api, installation):
+        supervisor = installation.daemon("space-supervisor")
+        os.kill(supervisor, signal.SIGSTOP)  # it would start the next one
+        try:
+            os.kill(installation.daemon("space-node"), signal.SIGKILL)
+            answer = poll.until(lambda: (now := api.ask("GET", "/readyz", key=False)).status != 200 and now, 20, "it is not ready")
+            assert (answer.status, answer.code) == (503, "service_unavailable"), answer
+            assert api.get("/healthz", key=False)
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        installation.wait_ready()
+
+
 class TestVmm:
     def test_a_killed_vmm_is_an_error_that_can_be_deleted(self, api, installation):
         sandbox = api.create()["id"]

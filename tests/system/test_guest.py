@@ -135,8 +135,7 @@ class TestTemplate:
     def test_it_is_debian_12_with_a_kernel_of_its_own(self, api, shared):
         assert api.check_output(shared, ". /etc/os-release; echo $VERSION_ID") == "12\n"
         assert api.check_output(shared, "uname -r").strip() != os.uname().release
-        assert "space" in api.check_output(shared, "readlink -f /proc/1/exe || true; cat /proc/1/comm", user="root") \
-            or api.check_output(shared, "cat /proc/1/comm")
+        assert api.check_output(shared, "tr '\\0' '\\n' < /proc/1/cmdline | head -n 1", user="root") == "/init\n"
 
     @pytest.mark.parametrize("tool", [
         "python3", "pip", "git", "curl", "gcc", "make", "sudo", "jq", "rg", "tar", "xz", "zstd", "unzip", "tmux", "vim",
@@ -226,12 +225,26 @@ class TestNoWayOut:
                         "timeout 5 curl -sS -m 3 http://192.168.0.1/", "timeout 3 bash -c 'echo x > /dev/udp/8.8.8.8/53'; exit 1"):
             assert api.run(shared, command)["exit_code"] != 0, command
 
-    def test_not_even_for_root_with_addresses_of_its_own(self, api, sandboxes):
+    def test_not_even_for_root_with_addresses_of_its_own(self, installation, api, sandboxes):
         sandbox = sandboxes()["id"]
-        api.run(sandbox, "ip link set eth0 up; ip addr add 10.1.1.2/8 dev eth0; ip route add default via 10.1.1.1", user="root")
-        for address in ("10.1.1.1", "127.0.0.1:8700", "169.254.169.254", "172.17.0.1"):
-            host, _, port = address.partition(":")
-            assert api.run(sandbox, f"timeout 3 bash -c '</dev/tcp/{host}/{port or 80}'", user="root")["exit_code"] != 0, address
+        api.check_output(sandbox, "ip link set eth0 up && ip addr replace 10.1.1.2/8 dev eth0 && ip route replace default via 10.1.1.1",
+                         user="root")
+        assert "dev eth0" in api.check_output(sandbox, "ip route get 172.17.0.1", user="root")
+        own = [host for host in machine.output("hostname", "-I").split() if ":" not in host][:2]
+        for host in ("10.1.1.1:80", "169.254.169.254:80", *(f"{host}:{installation.port}" for host in ("172.17.0.1", *own))):
+            done = api.run(sandbox, f"timeout 1 bash -c '</dev/tcp/{host.replace(':', '/')}' 2>&1", user="root")
+            assert done["exit_code"] == 124 or "No route to host" in done["stdout"], (host, done)
+        sent = api.check_output(sandbox, "cat /sys/class/net/eth0/statistics/tx_packets", user="root")
+        assert int(sent) > 0, "it was tried"
+
+    def test_the_user_cannot_speak_as_the_agent(self, api, shared):
+        """The ports on which agent and host speak are root's."""
+        ports = api.check_output(shared, "ls /dev/vport*").split()
+        assert ports
+        for port in ports:
+            for way in ("<", ">"):
+                done = api.run(shared, f"true {way} {port}")
+                assert done["exit_code"] != 0 and "Permission denied" in done["stderr"], (port, way, done)
 
     def test_the_host_is_not_reachable_from_the_netns(self, installation, shared):
         # The tap's host side lives in a namespace that has loopback and that tap, nothing else.

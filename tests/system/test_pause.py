@@ -262,8 +262,9 @@ class TestVerbs:
         os.kill(installation.vmm_of(sandbox), signal.SIGKILL)
         poll.until(lambda: state(api, sandbox) == "error", 30, "the VMM's end is seen")
         assert api.sandbox(sandbox)["state_reason"]["code"] in ("vmm_crashed", "out_of_memory")
-        answer = api.ask("POST", f"/v1/sandboxes/{sandbox}/pause")
-        assert (answer.status, answer.code, answer.details["state"]) == (409, "failed_precondition", "error")
+        for verb in ("pause", "suspend"):
+            answer = api.ask("POST", f"/v1/sandboxes/{sandbox}/{verb}")
+            assert (answer.status, answer.code, answer.details["state"]) == (409, "failed_precondition", "error")
         assert api.delete(sandbox)["operation"]["state"] == "succeeded"
 
     def test_delete_in_every_state(self, api, sandboxes):
