@@ -54,10 +54,15 @@ static bool is_change(const struct job *job)
     return job->kind == JOB_PAUSE || job->kind == JOB_SUSPEND || job->kind == JOB_WAKE;
 }
 
+/* It is one of those that wait for each other. */
+static bool has_turn(const struct job *job)
+{
+    return is_change(job) || job_is_capture(job);
+}
+
 static bool is_late(const struct job *job)
 {
-    return (job->kind == JOB_CREATE || job->kind == JOB_TEMPLATE || is_change(job) ||
-            job_is_capture(job)) &&
+    return (job->kind == JOB_CREATE || job->kind == JOB_TEMPLATE || has_turn(job)) &&
            !fork_is_waiting(job) && clock_monotonic_ms() >= job->give_up_ms;
 }
 
@@ -100,6 +105,11 @@ static void on_job_timer(void *arg)
     }
 }
 
+static int64_t change_ms(const struct api *api)
+{
+    return (int64_t)api->settings.api_operation_timeout_seconds * 1000;
+}
+
 struct job *
 job_new(struct api *api, enum job_kind kind, const char *sandbox_id, const char *operation_id)
 {
@@ -112,7 +122,7 @@ job_new(struct api *api, enum job_kind kind, const char *sandbox_id, const char 
     job->kind = kind;
     job->delay_ms = RETRY_FIRST_MS;
     job->give_up_ms =
-        clock_monotonic_ms() + (kind == JOB_CREATE ? JOB_CREATE_TIMEOUT_MS : JOB_CHANGE_TIMEOUT_MS);
+        clock_monotonic_ms() + (kind == JOB_CREATE ? JOB_CREATE_TIMEOUT_MS : change_ms(api));
     (void)snprintf(job->sandbox_id, sizeof(job->sandbox_id), "%s", sandbox_id);
     (void)snprintf(job->operation_id, sizeof(job->operation_id), "%s", operation_id);
     job->timer = loop_timer_new(api->loop, on_job_timer, job);
@@ -125,6 +135,20 @@ job_new(struct api *api, enum job_kind kind, const char *sandbox_id, const char 
     /* One that is loaded waits for the node; its deadline runs all the same. */
     rest(job);
     return job;
+}
+
+void job_load(struct job *job, const struct operation *o)
+{
+    int64_t left = o->created_at + change_ms(job->api) - clock_real_ms();
+
+    job->is_begun = o->state == OPERATION_RUNNING;
+    memcpy(job->checkpoint_id, o->checkpoint_id, sizeof(job->checkpoint_id));
+    if (job->is_begun || !has_turn(job) || left >= change_ms(job->api)) {
+        return; /* the node is asked how it ended, or the wall clock was set back */
+    }
+    left = left < 0 ? 0 : left;
+    job->give_up_ms = clock_monotonic_ms() + left;
+    loop_timer_start(job->timer, left < RETRY_MAX_MS ? left : RETRY_MAX_MS);
 }
 
 struct list *lifecycle_jobs(struct api *api)
@@ -459,6 +483,10 @@ void job_send(struct job *job, const char *body)
     if (fork_is_waiting(job)) {
         return;
     }
+    if (has_turn(job) && !job->is_begun && is_late(job)) {
+        give_up(job);
+        return;
+    }
     if (is_change(job)) {
         if (job->is_begun) {
             send_change(job);
@@ -690,9 +718,8 @@ static int load_operation(void *arg, const struct operation *o)
     if (job == NULL) {
         return -ENOMEM;
     }
-    job->is_begun = o->state == OPERATION_RUNNING;
+    job_load(job, o);
     job->boots = o->boots;
-    memcpy(job->checkpoint_id, o->checkpoint_id, sizeof(job->checkpoint_id));
     if (job->is_begun && is_change(job)) {
         load_reason(job);
     }

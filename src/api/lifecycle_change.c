@@ -11,9 +11,6 @@
 #include "io/http_client.h"
 #include "io/json_request.h"
 
-/* Changes of one sandbox that wait for each other. */
-#define WAITING_MAX 64
-
 struct change_words {
     enum job_kind kind;
     const char *verb;
@@ -139,8 +136,9 @@ void job_give_up_change(struct job *job)
 {
     struct error late;
 
-    (void)error_set_code(&late, ERROR_DEADLINE_EXCEEDED, NULL, "the %s did not end within %d s",
-                         job_change_verb(job), JOB_CHANGE_TIMEOUT_MS / 1000);
+    (void)error_set_code(&late, ERROR_DEADLINE_EXCEEDED, NULL, "the %s did not end within %llu s",
+                         job_change_verb(job),
+                         (unsigned long long)job->api->settings.api_operation_timeout_seconds);
     fail(job, NULL, &late);
 }
 
@@ -330,9 +328,10 @@ int lifecycle_change(struct api *api,
     if (!is_done && check_drain(api, kind, err) < 0) {
         return -err->errnum;
     }
-    if (job_count(api, s->id) >= WAITING_MAX) {
+    if (job_count(api, s->id) >= JOBS_MAX) {
         return error_set_code(err, ERROR_LIMIT_EXCEEDED, "operations",
-                              "%d operations of this sandbox are waiting already", WAITING_MAX);
+                              "%d operations of this sandbox are under way or waiting already",
+                              JOBS_MAX);
     }
     job = job_new(api, kind, s->id, change->operation_id);
     if (job == NULL) {

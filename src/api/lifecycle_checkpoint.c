@@ -15,9 +15,6 @@
 #include "io/http_client.h"
 #include "io/json_request.h"
 
-/* Operations of one sandbox that wait for each other. */
-#define WAITING_MAX 64
-
 bool job_is_capture(const struct job *job)
 {
     return job_makes_checkpoint(job) || job->kind == JOB_ROLLBACK;
@@ -184,8 +181,9 @@ void job_give_up_capture(struct job *job)
 {
     struct error late;
 
-    (void)error_set_code(&late, ERROR_DEADLINE_EXCEEDED, NULL, "the %s did not end within %d s",
-                         kind_name(job), JOB_CHANGE_TIMEOUT_MS / 1000);
+    (void)error_set_code(&late, ERROR_DEADLINE_EXCEEDED, NULL, "the %s did not end within %llu s",
+                         kind_name(job),
+                         (unsigned long long)job->api->settings.api_operation_timeout_seconds);
     fail(job, NULL, &late);
 }
 
@@ -363,9 +361,10 @@ int lifecycle_capture(struct api *api,
     struct job *job;
     int r;
 
-    if (job_count(api, s->id) >= WAITING_MAX) {
+    if (job_count(api, s->id) >= JOBS_MAX) {
         return error_set_code(err, ERROR_LIMIT_EXCEEDED, "operations",
-                              "%d operations of this sandbox are waiting already", WAITING_MAX);
+                              "%d operations of this sandbox are under way or waiting already",
+                              JOBS_MAX);
     }
     job = job_new(api, kind, s->id, capture->operation_id);
     if (job == NULL) {

@@ -323,7 +323,6 @@ int fork_load(struct api *api, const struct operation *o)
     if (job == NULL) {
         return -ENOMEM;
     }
-    job->is_begun = o->state == OPERATION_RUNNING;
-    memcpy(job->checkpoint_id, o->checkpoint_id, sizeof(job->checkpoint_id));
+    job_load(job, o);
     return 0;
 }

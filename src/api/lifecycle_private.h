@@ -67,6 +67,8 @@ struct job {
 struct job *
 job_new(struct api *api, enum job_kind kind, const char *sandbox_id, const char *operation_id);
 void job_free(struct job *job);
+/* After a start: of the operation. One that has waited so far has only what is left of its time. */
+void job_load(struct job *job, const struct operation *o);
 struct list *lifecycle_jobs(struct api *api); /* all, by link */
 struct job *job_find(const struct api *api, const char *sandbox_id);
 struct job *job_find_last(const struct api *api, const char *sandbox_id);
@@ -153,4 +155,5 @@ int lifecycle_load_template(struct api *api, const struct operation *o) _must_ch
 int lifecycle_load_unmakes(struct api *api, struct error *err) _must_check_;
 
 #define JOB_CREATE_TIMEOUT_MS 600000
-#define JOB_CHANGE_TIMEOUT_MS 300000
+/* Changes and captures of one sandbox: the one at work, and those that wait. */
+#define JOBS_MAX 64

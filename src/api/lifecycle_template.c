@@ -65,7 +65,8 @@ void job_give_up_template(struct job *job)
     struct error late;
 
     (void)error_set_code(&late, ERROR_DEADLINE_EXCEEDED, NULL,
-                         "the template was not made within %d s", JOB_CHANGE_TIMEOUT_MS / 1000);
+                         "the template was not made within %llu s",
+                         (unsigned long long)job->api->settings.api_operation_timeout_seconds);
     if (job_find_last(job->api, job->sandbox_id) == job &&
         unmake(job->api, job->template_name, job->sandbox_id) < 0) {
         log_warning("template_left", "template=%s version=%s", job->template_name, job->sandbox_id);

@@ -418,6 +418,145 @@ static void test_the_log_has_no_secrets(void **state)
     rig_free(rig);
 }
 
+/* ---- operations of one sandbox that wait for each other ---- */
+
+/* Asks for a verb and does not wait. `ret_operation` may be NULL. */
+static void ask_verb(
+    struct rig *rig, const char *id, const char *verb, char ret_operation[21], struct answer *ret)
+{
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/%s?wait=0", id, verb);
+    rig_ask(rig, "POST", path, NULL, ret);
+    if (ret_operation != NULL) {
+        assert_int_equal(ret->status, 202);
+        (void)snprintf(ret_operation, 21, "%s", answer_text(ret, "operation.id"));
+    }
+}
+
+/* Waits for its end. */
+static void end_of(struct rig *rig, const char *operation, struct answer *ret)
+{
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "/v1/operations/%s?wait=20", operation);
+    rig_ask(rig, "GET", path, NULL, ret);
+    assert_int_equal(ret->status, 200);
+}
+
+static int64_t time_of(const struct answer *a, const char *where)
+{
+    int64_t ms = 0;
+
+    assert_int_equal(clock_parse(answer_text(a, where), &ms), 0);
+    return ms;
+}
+
+static void assert_late(const struct answer *a)
+{
+    assert_string_equal(answer_text(a, "state"), "failed");
+    assert_string_equal(answer_text(a, "error.code"), "deadline_exceeded");
+}
+
+/* What waits fails when its time is over; what the node is at work on goes on. */
+static void test_a_turn_that_does_not_come(void **state)
+{
+    struct rig *rig = rig_new("api.operation_timeout_seconds = 1\n");
+    _cleanup_answer_ struct answer held = {0};
+    _cleanup_answer_ struct answer waits = {0};
+    _cleanup_answer_ struct answer late = {0};
+    _cleanup_answer_ struct answer still = {0};
+    _cleanup_answer_ struct answer done = {0};
+    char first[21];
+    char second[21];
+    char path[96];
+    char id[21];
+
+    (void)state;
+    rig_create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "change_delay_ms 4000\n");
+    ask_verb(rig, id, "pause", first, &held);
+    ask_verb(rig, id, "wake", second, &waits);
+    assert_string_equal(answer_text(&waits, "operation.state"), "pending");
+    end_of(rig, second, &late);
+    assert_late(&late);
+    assert_in_range(time_of(&late, "finished_at") - time_of(&late, "created_at"), 1000, 2500);
+    (void)snprintf(path, sizeof(path), "/v1/operations/%s", first);
+    rig_ask(rig, "GET", path, NULL, &still);
+    assert_string_equal(answer_text(&still, "state"), "running");
+    end_of(rig, first, &done);
+    assert_string_equal(answer_text(&done, "state"), "succeeded");
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
+    rig_ask(rig, "GET", path, NULL, &still);
+    assert_string_equal(answer_text(&still, "state"), "paused");
+    rig_free(rig);
+}
+
+/* Its time is that of the call, whatever becomes of space-api meanwhile. */
+static void test_a_turn_that_does_not_come_over_a_restart(void **state)
+{
+    struct rig *rig = rig_new("api.operation_timeout_seconds = 5\n");
+    _cleanup_answer_ struct answer held = {0};
+    _cleanup_answer_ struct answer waits = {0};
+    _cleanup_answer_ struct answer late = {0};
+    char second[21];
+    char id[21];
+    int64_t created;
+    int64_t killed;
+
+    (void)state;
+    rig_create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "change_delay_ms 30000\n");
+    ask_verb(rig, id, "pause", NULL, &held);
+    ask_verb(rig, id, "wake", second, &waits);
+    created = time_of(&waits, "operation.created_at");
+    while (clock_real_ms() < created + 4000) {
+        rig_sleep_ms(20);
+    }
+    killed = clock_real_ms();
+    (void)rig_stop_api(rig, SIGKILL);
+    rig_start_api(rig);
+    rig_wait_ready(rig);
+    end_of(rig, second, &late);
+    assert_late(&late);
+    assert_in_range(time_of(&late, "finished_at"), created + 5000, killed + 4999);
+    rig_free(rig);
+}
+
+/* The one at work and 63 that wait; a delete is always taken, and ends them. */
+static void test_many_that_wait(void **state)
+{
+    struct rig *rig = rig_new("");
+    _cleanup_answer_ struct answer over = {0};
+    _cleanup_answer_ struct answer capture = {0};
+    _cleanup_answer_ struct answer last = {0};
+    char operation[21];
+    char path[96];
+    char id[21];
+
+    (void)state;
+    rig_create(rig, "{\"template\": \"base\"}", id);
+    rig_control(rig, "change_delay_ms 60000\n");
+    for (int i = 0; i < 64; i++) {
+        _cleanup_answer_ struct answer a = {0};
+
+        ask_verb(rig, id, i % 2 == 0 ? "pause" : "wake", operation, &a);
+        assert_string_equal(answer_text(&a, "operation.state"), i == 0 ? "running" : "pending");
+    }
+    ask_verb(rig, id, "pause", NULL, &over);
+    assert_int_equal(over.status, 409);
+    assert_string_equal(answer_text(&over, "error.code"), "limit_exceeded");
+    assert_string_equal(answer_text(&over, "error.details.limit"), "operations");
+    ask_verb(rig, id, "checkpoints", NULL, &capture);
+    assert_int_equal(capture.status, 409);
+    assert_string_equal(answer_text(&capture, "error.code"), "limit_exceeded");
+    (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
+    rig_expect(rig, 200, "DELETE", path, NULL);
+    end_of(rig, operation, &last);
+    assert_string_equal(answer_text(&last, "error.code"), "conflict");
+    rig_free(rig);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +574,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_bad_store),
         cmocka_unit_test(test_key_files),
         cmocka_unit_test(test_the_log_has_no_secrets),
+        cmocka_unit_test(test_a_turn_that_does_not_come),
+        cmocka_unit_test(test_a_turn_that_does_not_come_over_a_restart),
+        cmocka_unit_test(test_many_that_wait),
     };
     int status = rig_main(argc, argv);
 

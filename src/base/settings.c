@@ -86,6 +86,10 @@ static const struct setting settings_table[] = {
      "75000", NULL, "Time without a byte before an idle connection or a stalled body is closed."},
     {"api.operation_keep_hours", SETTING_NUMBER, NUMBER_FIELD(api_operation_keep_hours), 24, 8760,
      "72", NULL, "Finished operations and deleted sandboxes are remembered this long."},
+    {"api.operation_timeout_seconds", SETTING_NUMBER, NUMBER_FIELD(api_operation_timeout_seconds),
+     1, 86400, "300", NULL,
+     "Time for a pause, suspend, wake, checkpoint, fork, rollback or template, the wait for its\n"
+     "turn included. One that the node is at work on goes on until it answers."},
     {"api.unknown_checkpoint_seconds", SETTING_NUMBER, NUMBER_FIELD(api_unknown_checkpoint_seconds),
      0, 31536000, "86400", NULL,
      "How long a node keeps checkpoints that the store does not know, as after the restore of an\n"

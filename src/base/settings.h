@@ -41,6 +41,7 @@ struct settings {
     uint64_t api_header_timeout_ms; /* a request's head must be complete */
     uint64_t api_idle_timeout_ms;   /* an idle keep-alive connection, a stalled body */
     uint64_t api_operation_keep_hours;
+    uint64_t api_operation_timeout_seconds;
     uint64_t api_unknown_checkpoint_seconds;
     uint64_t quota_sandboxes; /* per key; 0: none */
     uint64_t quota_vcpus;
