@@ -44,6 +44,20 @@ def counts(api, session):
     return is_row(data[:data.rfind(b"\n")].decode().split())
 
 
+def assert_closed(api, tokens, child, sessions):
+    """None of the source's tokens opens the child, or a session that it has inherited."""
+    for token in tokens:
+        mine = api.as_key(token)
+        for session in sessions:
+            assert mine.ask("GET", f"/v1/sessions/{session}/output").status == 403
+            answer = mine.ask("POST", "/v1/tokens", {"sandbox_id": child, "session_id": session})
+            assert answer.status == 403, answer
+        for method, path in (("GET", ""), ("POST", "/run"), ("GET", "/processes"), ("GET", "/ports")):
+            answer = mine.ask(method, f"/v1/sandboxes/{child}{path}", {"argv": ["true"]} if method == "POST" else None)
+            assert answer.status == 403, (path, answer)
+        mine.close()
+
+
 def hidden(installation):
     return [p.name for p in (installation.data / "volume/checkpoints").iterdir()]
 
@@ -60,6 +74,7 @@ def test_children_go_on_and_share_no_secret(api, installation, sandboxes, fork):
     poll.until(lambda: b"open" in output(api, base["id"]), 60, "the transaction is open")
     at = len(output(api, running(api, source)[SOCKET]["session_id"]))
 
+    tokens = [talk["token"], api.post("/v1/tokens", {"sandbox_id": source, "access": "write"}, status=201)["token"]]
     clock.set_back(api, source)
     children = fork(source, count=2, env={"CHANGED": "yes"})
     assert [child["error"] for child in children] == [None, None]
@@ -73,6 +88,7 @@ def test_children_go_on_and_share_no_secret(api, installation, sandboxes, fork):
         assert api.check_output(made, "echo $KEPT $CHANGED; hostname") == f"1 yes\n{made}\n"
         secrets.append(api.run(made, ["python3", "-c", SECRETS])["stdout"].split())
         mine = running(api, made)
+        assert_closed(api, tokens, made, [p["session_id"] for p in mine.values()])
         assert set(mine) == {SOCKET, "-q", SQLITE}
         assert {p["id"] for p in mine.values()}.isdisjoint(p["id"] for p in running(api, source).values())
         assert len(output(api, mine[SOCKET]["session_id"])) >= at - 8, "with the output so far"
@@ -82,6 +98,9 @@ def test_children_go_on_and_share_no_secret(api, installation, sandboxes, fork):
             terminal.read_until(b"kept 42")
         api.expect(200, "POST", f"/v1/sandboxes/{made}/processes/{mine[SQLITE]['id']}/stdin", raw=b"go\n")
         poll.until(lambda: b"kept 42" in output(api, mine[SQLITE]["session_id"]), 60, "the transaction ends")
+    for opened in (f"/v1/sessions/{talk['id']}/output", f"/v1/sessions/{base['id']}/output"):
+        assert api.as_key(tokens[1]).ask("GET", opened).status == 200, "they are good for the source"
+    assert api.as_key(tokens[0]).ask("GET", f"/v1/sessions/{talk['id']}/output").status == 200
     for values in zip(*secrets):
         assert len(set(values)) == 3, f"all different: {values}"
     assert counts(api, running(api, source)[SOCKET]["session_id"])
