@@ -178,6 +178,13 @@ class TestPause:
         assert last < 3 * first + 0.05, (first, last)
 
 
+ARCHIVE = bytes(10240)  # of nothing
+FORM = b'--b0\r\nContent-Disposition: form-data; name="f"; filename="of-a-form"\r\n\r\ncontent\r\n--b0--\r\n'
+FORM_TYPE = {"Content-Type": "multipart/form-data; boundary=b0"}
+WEBSOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+             "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+SPACE_TCP = {"Connection": "Upgrade", "Upgrade": "space-tcp"}
+# Every call that needs the guest (docs/api.md).
 CALLS = {
     "run": lambda api, sb, pr, se: api.run(sb, "true"),
     "commands": lambda api, sb, pr, se: api.start(sb, "true"),
@@ -187,10 +194,25 @@ CALLS = {
     "stat": lambda api, sb, pr, se: Files(api, sb).api.get(Files(api, sb).at("/stat", path="/etc/hostname")),
     "upload": lambda api, sb, pr, se: api.expect((200, 201), "PUT", Files(api, sb).at("", path="/tmp/up"), raw=b"content"),
     "ports": lambda api, sb, pr, se: api.get(f"/v1/sandboxes/{sb}/ports"),
+    "download": lambda api, sb, pr, se: Files(api, sb).read("/etc/hostname"),
+    "list": lambda api, sb, pr, se: Files(api, sb).list("/etc"),
+    "watch": lambda api, sb, pr, se: Watch(api, sb, "/tmp").close(),
+    "mkdir": lambda api, sb, pr, se: Files(api, sb).post("mkdir", path="/tmp/made"),
+    "move": lambda api, sb, pr, se: Files(api, sb).post("move", **{"from": "/tmp/up", "to": "/tmp/made/up"}),
+    "chmod": lambda api, sb, pr, se: Files(api, sb).post("chmod", path="/tmp/made/up", mode="0700"),
+    "chown": lambda api, sb, pr, se: Files(api, sb).post("chown", path="/tmp/made/up", owner="root:root", user="root"),
+    "tar": lambda api, sb, pr, se: api.expect(200, "GET", Files(api, sb).at("/tar", path="/tmp/made", user="root")),
+    "tar in": lambda api, sb, pr, se: api.expect(200, "PUT", Files(api, sb).at("/tar", path="/tmp/made"), raw=ARCHIVE),
+    "delete": lambda api, sb, pr, se: Files(api, sb).delete("/tmp/made", recursive="true", user="root"),
+    "multipart": lambda api, sb, pr, se: api.expect((200, 201), "POST", Files(api, sb).at(path="/tmp"), raw=FORM, headers=FORM_TYPE),
+    "port": lambda api, sb, pr, se: api.ask("GET", f"/v1/sandboxes/{sb}/ports/9", query={"wait": 0.1}),
+    "tcp": lambda api, sb, pr, se: api.ask("GET", f"/v1/sandboxes/{sb}/ports/9/tcp", headers=SPACE_TCP),
     "proxy": lambda api, sb, pr, se: api.ask("GET", f"/v1/sandboxes/{sb}/ports/9/proxy/", check=False),
     "attach": lambda api, sb, pr, se: Attached(api, se).drop(),
     "kill": lambda api, sb, pr, se: api.post(f"/v1/sandboxes/{sb}/processes/{pr}/kill"),
 }
+# What some of them answer when it runs: there is no terminal, and nothing listens.
+AWAKE = {"resize": 409, "port": 404, "tcp": 502, "proxy": 502}
 READS = ["", "/processes", "/processes/{pr}", "/processes/{pr}/result", "/console", "/metrics"]
 
 
@@ -200,18 +222,19 @@ class TestAutoWake:
         process, session = api.start(sandbox, "cat", stdin="open")
         for name, call in CALLS.items():
             pause(api, sandbox)
-            call(api, sandbox, process["id"], session["id"])
+            answer = call(api, sandbox, process["id"], session["id"])
             assert state(api, sandbox) == "running", name
+            assert name not in AWAKE or answer.status == AWAKE[name], (name, answer)
 
     def test_without_auto_wake_they_are_refused(self, api, sandboxes):
         sandbox = sandboxes(lifecycle={"auto_wake": False})["id"]
         process, session = api.start(sandbox, "cat", stdin="open")
         pause(api, sandbox)
         for name, call in CALLS.items():
-            if name in ("resize", "proxy"):
+            if name in AWAKE:
                 answer = call(api, sandbox, process["id"], session["id"])
             elif name == "attach":
-                continue
+                answer = api.ask("GET", f"/v1/sessions/{session['id']}/attach", headers=WEBSOCKET)
             else:
                 with pytest.raises(ApiError) as refused:
                     call(api, sandbox, process["id"], session["id"])
