@@ -10,6 +10,7 @@
 #include "io/json_request.h"
 
 #define JSON_TYPE "application/json"
+#define WHOLE_MAX 262144U /* of an answer that is held in memory until it is read */
 
 void request_headers_add(struct request_headers *headers, const char *name, const char *value)
 {
@@ -49,12 +50,43 @@ void request_headers_make(const struct request *rq,
     cors_add_headers(rq, h);
 }
 
+/* There is no room for a long answer until others are read. Made from what little it needs. */
+static void respond_later(struct request *rq)
+{
+    _cleanup_buf_ struct buf text = buf_make(0);
+    struct request_headers headers;
+    struct error err;
+
+    (void)error_set_code(&err, ERROR_SERVICE_UNAVAILABLE, NULL,
+                         "too many long answers wait to be read");
+    json_error_format(&err, rq->id, &text);
+    rq->status = error_code_status(err.code);
+    rq->replayed = false;
+    request_headers_make(rq, JSON_TYPE, &headers);
+    request_headers_add(&headers, "Retry-After", "1");
+    http_exchange_respond(rq->exchange, rq->status, headers.list, headers.count, buf_span(&text));
+}
+
+/* A long answer waits for its reader in a file. */
 static void
 respond(struct request *rq, int status, const struct request_headers *headers, struct span body)
 {
-    rq->answer_bytes = body.n; /* until the exchange is closed */
-    rq->api->unread_bytes += body.n;
-    http_exchange_respond(rq->exchange, status, headers->list, headers->count, body);
+    if (body.n <= WHOLE_MAX) {
+        http_exchange_respond(rq->exchange, status, headers->list, headers->count, body);
+        return;
+    }
+    rq->spill.key = rq->key;
+    spill_put(&rq->spill, body);
+    if (rq->spill.error < 0) {
+        respond_later(rq);
+        return;
+    }
+    http_exchange_start(rq->exchange, status, headers->list, headers->count, (int64_t)body.n);
+    if (http_exchange_write_file(rq->exchange, rq->spill.fd, 0, (int64_t)body.n) < 0) {
+        http_exchange_abort(rq->exchange);
+    } else {
+        http_exchange_end(rq->exchange);
+    }
 }
 
 /* Sends a whole answer. retry_after NULL: none. */

@@ -50,8 +50,7 @@ struct api {
     struct list port_visits;    /* struct port_visit: who is at a port because it is public */
     struct list tunnels;        /* struct tunnel: upgraded connections */
     struct list waiters;        /* requests that wait for an operation, by wait_link */
-    uint64_t unread_bytes; /* of answers that are being sent, those that pass through left out */
-    uint64_t run_bytes;    /* that the answers of `runs` may come to */
+    uint64_t spilled_bytes;     /* spill.h */
     struct transcoder_pool transcoders;
     struct buf openapi;
     uint8_t secret[32];       /* signs cursors */

@@ -518,10 +518,8 @@ static void test_a_command_whose_answer_was_lost_runs_once(void **state)
 }
 
 /* Its answer is lost with the process, and the sandbox comes up. */
-static void keep_and_lose(struct rig *rig, const char *head, char ret_id[21])
+static void keep_and_lose(struct rig *rig, const char *body, const char *head, char ret_id[21])
 {
-    static const char body[] = "{\"template\": \"base\", \"argv\": [\"once\"], \"keep\": true,"
-                               " \"metadata\": {\"of\": \"keep\"}}";
     int64_t end = clock_monotonic_ms() + 10000;
     int fd = client_connect(rig->port);
 
@@ -556,7 +554,7 @@ static void check_kept(struct rig *rig, const char *fail, int status, bool is_fi
 
     (void)snprintf(head, sizeof(head), HEAD "kept %s\r\n", fail);
     (void)snprintf(control, sizeof(control), "fail %s\n", fail);
-    keep_and_lose(rig, head, id);
+    keep_and_lose(rig, body, head, id);
     rig_control(rig, control);
     ask_with(rig, "POST", "/v1/run", body, head, &a);
     assert_int_equal(a.status, status);
@@ -575,6 +573,50 @@ static void check_kept(struct rig *rig, const char *fail, int status, bool is_fi
     rig_expect(rig, 200, "POST", path, "{\"argv\": [\"true\"]}");
     sandbox_path(path, id, "");
     rig_expect(rig, 200, "DELETE", path, NULL);
+}
+
+/* However long the answer is that was lost. */
+static void test_a_kept_run_with_a_huge_answer(void **state)
+{
+    static const char body[] = "{\"template\": \"base\", \"argv\": [\"huge\"], \"keep\": true,"
+                               " \"metadata\": {\"of\": \"keep\"}}";
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer a = {0};
+    char path[160];
+    char id[21];
+
+    keep_and_lose(rig, body, HEAD "kept huge\r\n", id);
+    ask_with(rig, "POST", "/v1/run", body, HEAD "kept huge\r\n", &a);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(answer_text(&a, "sandbox_id"), id);
+    assert_true(json_string_length(answer_find(&a, "stdout")) > 10000000);
+    sandbox_path(path, id, "");
+    rig_expect(rig, 200, "DELETE", path, NULL);
+}
+
+/* The node dies when a result has begun: its client hears of a cut, and who repeats it runs it
+ * again, since nothing is left of the first. */
+static void test_node_dies_in_a_result(void **state)
+{
+    static const char body[] = "{\"template\": \"base\", \"argv\": [\"true\"],"
+                               " \"metadata\": {\"of\": \"cut\"}}";
+    struct rig *rig = *state;
+    _cleanup_answer_ struct answer cut = {0};
+    _cleanup_answer_ struct answer again = {0};
+    _cleanup_answer_ struct answer list = {0};
+
+    rig_control(rig, "die_in_answer 1\n");
+    ask_with(rig, "POST", "/v1/run", body, HEAD "cut\r\n", &cut);
+    assert_true(cut.cut);
+    rig_wait_node(rig);
+    rig_control(rig, "");
+    rig_start_node(rig);
+    rig_wait_ready(rig);
+    ask_with(rig, "POST", "/v1/run", body, HEAD "cut\r\n", &again);
+    assert_int_equal(again.status, 200);
+    assert_string_equal(answer_text(&again, "stdout"), "true 0\n");
+    rig_ask(rig, "GET", "/v1/sandboxes?metadata.of=cut", NULL, &list);
+    assert_int_equal(json_array_size(answer_find(&list, "items")), 0);
 }
 
 static void test_a_repetition_takes_no_kept_sandbox_away(void **state)
@@ -712,6 +754,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_command_runs_once),
         cmocka_unit_test(test_a_command_whose_answer_was_lost_runs_once),
         cmocka_unit_test(test_a_repetition_takes_no_kept_sandbox_away),
+        cmocka_unit_test(test_a_kept_run_with_a_huge_answer),
+        cmocka_unit_test(test_node_dies_in_a_result),
         cmocka_unit_test(test_a_command_is_not_forgotten_without_the_node),
         cmocka_unit_test(test_a_command_with_a_huge_answer_runs_once),
         cmocka_unit_test(test_a_key_is_never_stored),

@@ -70,6 +70,25 @@ static void respond(struct http_exchange *exchange, int status, json_t *body)
     http_exchange_respond(exchange, status, type, 1, buf_span(&text));
 }
 
+/* As the node answers a PUT with `run`: the result, and the sandbox in the head. */
+static void respond_put(struct http_exchange *exchange, const json_t *answer, bool is_cut)
+{
+    json_t *sandbox = json_object_get(answer, "sandbox");
+    json_t *run = json_object_get(answer, "run");
+    _cleanup_free_ char *record = json_dumps(sandbox, JSON_COMPACT | JSON_ENSURE_ASCII);
+    const struct http_header headers[] = {{"Content-Type", "application/json"},
+                                          {"X-Space-Sandbox", record}};
+    _cleanup_buf_ struct buf text = buf_make(0);
+
+    (void)json_object_set(run, "sandbox_id", json_object_get(sandbox, "id"));
+    json_write(run == NULL ? answer : run, &text);
+    http_exchange_start(exchange, 200, headers, run == NULL ? 1 : 2, (int64_t)text.n);
+    (void)http_exchange_write(exchange, span_head(buf_span(&text), is_cut ? 6 : text.n));
+    if (!is_cut) {
+        http_exchange_end(exchange);
+    }
+}
+
 static void respond_error(struct http_exchange *exchange, const char *code, const char *field)
 {
     struct error err;
@@ -195,7 +214,7 @@ static void answer_put(void *arg)
 {
     struct later *later = arg;
 
-    respond(later->exchange, 200, json_incref(later->body));
+    respond_put(later->exchange, later->body, false);
 }
 
 static void end_vm(struct fake *fake, struct fake_sandbox *s)
@@ -209,8 +228,16 @@ static void end_vm(struct fake *fake, struct fake_sandbox *s)
 /* Where it is lost, the answer was made before that, and comes after the news of it. */
 static void answer_or_lose(struct later *later, struct fake_sandbox *s, json_t *answer)
 {
+    struct control c;
+
     if (!later->loses) {
-        respond(later->exchange, 200, answer);
+        control_read(later->fake->control_path, &c);
+        respond_put(later->exchange, answer, c.die_in_answer);
+        json_decref(answer);
+        if (c.die_in_answer) {
+            loop_timer_free(TAKE(later->timer));
+            after(later, 50, (loop_fn)abort);
+        }
         return;
     }
     json_decref(later->body);
@@ -236,8 +263,8 @@ static void finish_put(void *arg)
     }
     answer = json_pack("{s:o}", "sandbox", describe(s, "running"));
     if (json_object_get(later->body, "run") != NULL) {
-        (void)json_object_set_new(answer, "run",
-                                  fake_run(s->processes, json_object_get(later->body, "run")));
+        (void)json_object_set_new(
+            answer, "run", fake_run_result(s->processes, json_object_get(later->body, "run")));
     }
     answer_or_lose(later, s, answer);
 }
@@ -323,20 +350,20 @@ static void finish_run(void *arg)
         return;
     }
     if (c.lose_answer) {
-        json_decref(fake_run(s->processes, later->body));
+        json_decref(fake_run_result(s->processes, later->body));
         respond_error(later->exchange, "capacity_unavailable", NULL);
         return;
     }
     if (strstr(later->path, "/commands") != NULL) {
         const char *process = json_string_value(json_object_get(later->body, "process_id"));
 
-        json_decref(fake_run(s->processes, later->body)); /* it counts */
+        json_decref(fake_run_result(s->processes, later->body)); /* it counts */
         respond(later->exchange, 201,
                 json_pack("{s:{s:s, s:s, s:O}}", "process", "id", process, "state", "running",
                           "session_id", json_object_get(later->body, "session_id")));
         return;
     }
-    respond(later->exchange, 200, fake_run(s->processes, later->body));
+    respond(later->exchange, 200, fake_run_result(s->processes, later->body));
 }
 
 static void

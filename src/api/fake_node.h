@@ -3,7 +3,7 @@
  *   delay_ms N      before a PUT is answered
  *   fail CODE       PUT answers this error; fail_each N: only each N-th one of the process
  *   die_in_put 1    the process ends when a PUT arrives (after having made the sandbox)
- *   die_in_answer 1 it ends in the middle of the answer to run
+ *   die_in_answer 1 it ends in the middle of the answer to run, or to a PUT with one
  *   lose 1          a sandbox fails right behind its creation; the PUT's answer comes later
  *   not_ready 1     /n1/node says so
  *   started 1       the feed says `started` at every request

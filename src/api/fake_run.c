@@ -2,11 +2,9 @@
 
 #include <string.h>
 
-#include <jansson.h>
-
 #include "base/buf.h"
 
-json_t *fake_run(json_t *processes, const json_t *body)
+json_t *fake_run_result(json_t *processes, const json_t *body)
 {
     const char *process = json_string_value(json_object_get(body, "process_id"));
     const char *first = json_string_value(json_array_get(json_object_get(body, "argv"), 0));

@@ -1,9 +1,8 @@
-/* What a command says in the fake node: the name of its program and how many ran before it, or a
- * long text. */
+/* Test support: what the fake node's commands print. */
 #pragma once
 
-struct json_t;
+#include <jansson.h>
 
-/* The result, by process id, of what was asked for with `body`; kept in `processes`, and the same
- * the next time. */
-struct json_t *fake_run(struct json_t *processes, const struct json_t *body);
+/* The result of a command, of the request's `process_id`: made once and kept among `processes`.
+ * `big` and `huge` print 2.7 and 11 MB, one that may print 65,536 bytes says so. */
+json_t *fake_run_result(json_t *processes, const json_t *body);

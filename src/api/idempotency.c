@@ -203,15 +203,22 @@ static void free_flight(struct idempotency_flight *flight)
 }
 
 /* What was done is not done again, though its answer is too long to be kept. */
-static int keep_gone(struct store *store, const struct idempotency_use *use, struct error *err)
+static int format_gone(struct buf *text)
 {
-    _cleanup_buf_ struct buf text = buf_make(0);
     struct error gone;
 
     (void)error_set_code(&gone, ERROR_GONE, "Idempotency-Key",
                          "this request was carried out, but its answer was too long to be kept");
-    json_error_format(&gone, "", &text);
-    return store_idempotency_finish(store, use, error_code_status(gone.code), buf_span(&text), err);
+    json_error_format(&gone, "", text);
+    return error_code_status(gone.code);
+}
+
+static int keep_gone(struct store *store, const struct idempotency_use *use, struct error *err)
+{
+    _cleanup_buf_ struct buf text = buf_make(0);
+    int status = format_gone(&text);
+
+    return store_idempotency_finish(store, use, status, buf_span(&text), err);
 }
 
 static int
@@ -259,17 +266,15 @@ void idempotency_finish(struct idempotency_flight *flight, int status, struct sp
     free_flight(flight);
 }
 
-void idempotency_leave(struct request *rq)
+/* The first of those who wait begins anew. */
+static void pass_on(struct idempotency_flight *flight)
 {
-    struct idempotency_flight *flight = rq->flight;
     struct request *next;
 
-    list_remove(&rq->flight_link);
-    if (flight == NULL) {
-        return;
+    if (flight->owner != NULL) {
+        flight->owner->flight = NULL;
+        flight->owner = NULL;
     }
-    rq->flight = NULL;
-    flight->owner = NULL;
     if (list_is_empty(&flight->waiters) || flight->api->stopping) {
         drop_waiters(flight);
         free_flight(flight);
@@ -280,6 +285,27 @@ void idempotency_leave(struct request *rq)
     flight->owner = next;
     next->flight = flight;
     next->route->handle(next);
+}
+
+void idempotency_leave(struct request *rq)
+{
+    list_remove(&rq->flight_link);
+    if (rq->flight != NULL) {
+        pass_on(rq->flight);
+    }
+}
+
+void idempotency_finish_unkept(struct idempotency_flight *flight)
+{
+    _cleanup_buf_ struct buf text = buf_make(0);
+
+    if (flight->is_begun) {
+        pass_on(flight);
+    } else {
+        int status = format_gone(&text);
+
+        idempotency_finish(flight, status, buf_span(&text), true);
+    }
 }
 
 struct idempotency_flight *idempotency_detach(struct request *rq)

@@ -34,6 +34,8 @@ int idempotency_begin(struct request *rq, struct span raw);
  * attempt of its own, with the same seed if is_begun; after one of over 16 MiB that is to be kept,
  * 410 `gone`, or with is_begun an attempt with the same seed. */
 void idempotency_finish(struct idempotency_flight *flight, int status, struct span body, bool keep);
+/* The same for an answer that could not be kept. */
+void idempotency_finish_unkept(struct idempotency_flight *flight);
 /* The node has been asked to do what the request wants, under ids made from the seed. */
 void idempotency_begun(struct request *rq);
 /* The request's client went away, or the request ended without an answer. */

@@ -20,6 +20,7 @@ struct key_entry {
     bool revoked;
     unsigned int requests;
     unsigned int streams;
+    uint64_t spilled_bytes; /* spill.h */
     double tokens;
     int64_t refilled_ns;
     struct list open; /* struct request, by key_link */

@@ -339,6 +339,20 @@ static void finish_delete(struct job *job)
 
 /* ---- calls ---- */
 
+/* Of a create that came with a command: the result behind it is for those who ask for it. */
+static void on_job_head(void *arg, struct http_call *call, int status)
+{
+    struct job *job = arg;
+    const char *record = http_call_header(call, "X-Space-Sandbox");
+
+    if (job->kind == JOB_CREATE && job->fetch == JOB_FETCH_NONE && status == 200 &&
+        record != NULL) {
+        job->call = NULL;
+        job_on_created(job, record);
+        http_call_cancel(call);
+    }
+}
+
 static void on_job_done(void *arg, struct http_call *call, const struct error *err)
 {
     struct job *job = arg;
@@ -390,7 +404,8 @@ static const char *create_body(struct job *job, const char *body, char **ret_kep
 
 void job_start_call(struct job *job, struct http_call_request *request)
 {
-    static const struct http_call_callbacks callbacks = {.on_done = on_job_done};
+    static const struct http_call_callbacks callbacks = {.on_head = on_job_head,
+                                                         .on_done = on_job_done};
     struct error err = {0};
 
     loop_timer_stop(job->timer);

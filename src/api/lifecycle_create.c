@@ -128,13 +128,12 @@ static int write_success(struct job *job, const struct sandbox_report *report)
     return store_commit(api->store, &err);
 }
 
-static void finish_create(struct job *job, const json_t *answer)
+static void finish_create(struct job *job, const json_t *record)
 {
     struct sandbox_report report;
     struct error err;
 
-    if (report_read(json_object_get(answer, "sandbox"), &report) < 0 ||
-        strcmp(report.id, job->sandbox_id) != 0) {
+    if (report_read(record, &report) < 0 || strcmp(report.id, job->sandbox_id) != 0) {
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node's answer makes no sense");
         job_fail_create(job, NULL, &err);
         return;
@@ -147,6 +146,14 @@ static void finish_create(struct job *job, const json_t *answer)
     end(job);
 }
 
+void job_on_created(struct job *job, const char *record)
+{
+    _cleanup_json_ json_t *value = NULL;
+    struct error err;
+
+    finish_create(job, json_answer_parse(span_of_str(record), &value, &err) < 0 ? NULL : value);
+}
+
 void job_on_create_done(struct job *job, struct http_call *call)
 {
     _cleanup_json_ json_t *answer = NULL;
@@ -156,7 +163,7 @@ void job_on_create_done(struct job *job, struct http_call *call)
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node's answer makes no sense");
         job_fail_create(job, NULL, &err);
     } else if (http_call_status(call) == 200) {
-        finish_create(job, answer);
+        finish_create(job, json_object_get(answer, "sandbox"));
     } else if (json_error_read(answer, &err) < 0) {
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node answered status %d",
                              http_call_status(call));

@@ -89,6 +89,8 @@ void job_end(struct job *job);
 
 /* lifecycle_create.c */
 void job_on_create_done(struct job *job, struct http_call *call);
+/* It is there: `record` is the sandbox as JSON. */
+void job_on_created(struct job *job, const char *record);
 void job_fail_create(struct job *job, const json_t *envelope, const struct error *why);
 void job_give_up_create(struct job *job);
 

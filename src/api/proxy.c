@@ -23,14 +23,14 @@ struct proxy {
     bool pack_encodes;
     const char *pack_type;
     proxy_upgraded_fn on_upgraded;
-    struct buf kept; /* with an Idempotency-Key */
-    bool ended;      /* the upload */
+    struct spill kept; /* with an Idempotency-Key */
+    bool ended;        /* the upload */
 };
 
 static void proxy_free(struct proxy *p)
 {
     transcoder_free(p->transcoder);
-    buf_done(&p->kept);
+    spill_done(&p->kept);
     free(p);
 }
 
@@ -236,7 +236,7 @@ static void on_data(void *arg, struct http_call *call, struct span piece)
     int room;
 
     if (p->rq->flight != NULL) {
-        buf_put(&p->kept, piece);
+        spill_put(&p->kept, piece);
     }
     room = p->pack != CODEC_NONE && p->transcoder != NULL
                ? transcoder_write(p->transcoder, piece)
@@ -255,6 +255,7 @@ static void on_done(void *arg, struct http_call *call, const struct error *err)
 {
     struct proxy *p = arg;
     struct request *rq = p->rq;
+    struct span kept;
 
     (void)call;
     p->call = NULL;
@@ -268,11 +269,11 @@ static void on_done(void *arg, struct http_call *call, const struct error *err)
     }
     (void)leave(p);
     if (rq->flight != NULL) {
-        if (buf_error(&p->kept) < 0) {
+        if (spill_read(&p->kept, &kept) < 0) {
             /* Too long: who repeats it asks the node, which knows the process by its id. */
             idempotency_leave(rq);
         } else {
-            idempotency_finish(rq->flight, rq->status, buf_span(&p->kept), is_final(rq->status));
+            idempotency_finish(rq->flight, rq->status, kept, is_final(rq->status));
         }
     }
     proxy_free(p);
@@ -461,11 +462,11 @@ void proxy_start(struct request *rq, const struct proxy_order *order)
         return;
     }
     *p = (struct proxy){.rq = rq,
-                        .kept = buf_make(KEEP_MAX),
                         .pack = order->pack,
                         .pack_encodes = order->pack_encodes,
                         .pack_type = order->pack_type,
                         .on_upgraded = order->on_upgraded};
+    spill_init(&p->kept, rq->api, rq->key, KEEP_MAX);
     p->call = start_call(p, order, &err);
     if (p->call == NULL) {
         proxy_free(p);

@@ -76,7 +76,7 @@ static void on_close(void *arg, struct http_exchange *exchange, bool complete)
     if (rq->guest_id[0] != '\0') {
         expiry_touch(rq->api, rq->guest_id); /* it has been active until now */
     }
-    rq->api->unread_bytes -= rq->answer_bytes;
+    spill_done(&rq->spill);
     log_request(rq, complete);
     list_remove(&rq->all_link);
     list_remove(&rq->key_link);
@@ -252,6 +252,7 @@ void request_on_head(void *ctx, struct http_exchange *exchange)
     list_init(&rq->key_link);
     list_init(&rq->flight_link);
     list_init(&rq->wait_link);
+    spill_init(&rq->spill, api, NULL, UINT64_MAX);
     list_append(&api->requests, &rq->all_link);
     choose_id(rq);
     http_exchange_on_close(exchange, on_close, rq);

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "api/query.h"
+#include "api/spill.h"
 #include "api/store_key.h"
 #include "api/token.h"
 #include "base/error.h"
@@ -52,7 +53,7 @@ struct request {
     bool taken;               /* counts against the key's limits */
     bool answered;            /* the answer has begun */
     bool has_query;           /* it was parsed */
-    uint64_t answer_bytes;    /* counted in api->unread_bytes */
+    struct spill spill;       /* a long answer, until the exchange is closed */
     char allow[64];           /* for method_not_allowed */
 
     struct port_request *port; /* of a request for a port of a sandbox, else NULL */

@@ -5,6 +5,9 @@
  * kept one stays, and its create is finished like any other). With one the call goes on without a
  * client, so that a repetition gets its answer.
  *
+ * The result goes to the client as it comes, at the client's pace; the record is at its end before
+ * that begins, by what the answer's head says of the sandbox.
+ *
  * A repetition that finds the kept sandbox of an earlier attempt asks the node for the result only:
  * whatever the answer is, record and sandbox are that attempt's, or its create's. */
 #include "api/run_once.h"
@@ -23,24 +26,12 @@
 #include "base/log.h"
 #include "io/http_client.h"
 
-/* Two streams of 16 MiB, of which each byte may take six in JSON. */
-#define ANSWER_MAX (200U * 1024U * 1024U)
-/* Of answers that clients have not read: beyond it nothing is started whose answer may be large. */
-#define UNREAD_MAX (256U * 1024U * 1024U)
-/* What the answers of all that is under way may come to, with those that are not read: a run with
- * more output than usual counts with the most that its answer can be, another with its two streams
- * as they are. A run that has no place in the first gets less output, as from a node that holds too
- * much of it; and beyond the second nothing is started. Both leave room for one answer that is read
- * and written. */
-#define ANSWERS_MAX       (768U * 1024U * 1024U)
-#define ANSWERS_SMALL_MAX (1280U * 1024U * 1024U)
-#define ANSWER_PER_BYTE   12U /* of max_output_bytes: two streams, six in JSON */
-#define USUAL_PER_BYTE    2U
-#define OUTPUT_DEFAULT    1048576U
-#define OUTPUT_MAX        16777216U
-#define OUTPUT_SMALL      65536U
-#define FILES_MAX         1024
-#define ID_TRIES          8
+/* Two streams of 16 MiB, of which each byte may take six in JSON. What a repetition gets later is
+ * less (idempotency.h); this is for those who wait now. */
+#define KEPT_MAX    (200U * 1024U * 1024U)
+#define REFUSAL_MAX 1048576U /* an error, and what became of its VM */
+#define FILES_MAX   1024
+#define ID_TRIES    8
 
 struct run_job {
     struct list link; /* of api->runs */
@@ -49,9 +40,11 @@ struct run_job {
     struct idempotency_flight *flight; /* only without rq */
     struct http_call *call;
     char sandbox_id[ID_SIZE];
-    uint64_t reserved_bytes; /* in api->run_bytes */
+    struct buf refusal;
+    struct spill kept; /* with an Idempotency-Key: the result */
     bool keep;
     bool is_repetition; /* of an attempt whose kept sandbox is there */
+    bool is_result;     /* the answer is one, and its record is written */
     struct sandbox_loss loss;
 };
 
@@ -105,7 +98,8 @@ static void job_free(struct run_job *job)
     if (job->call != NULL) {
         http_call_cancel(job->call);
     }
-    job->api->run_bytes -= job->reserved_bytes;
+    spill_done(&job->kept);
+    buf_done(&job->refusal);
     list_remove(&job->link);
     free(job);
 }
@@ -189,19 +183,6 @@ static void answer_error(struct run_job *job, const struct error *err)
     }
 }
 
-static void answer_result(struct run_job *job, json_t *run)
-{
-    if (job->rq != NULL) {
-        request_on_gone(job->rq, NULL, NULL);
-        request_answer(job->rq, 200, json_incref(run));
-    } else if (job->flight != NULL) {
-        _cleanup_buf_ struct buf text = buf_make(0);
-
-        json_write(run, &text);
-        idempotency_finish(job->flight, 200, buf_span(&text), buf_error(&text) == 0);
-    }
-}
-
 /* The node names fields of the command "run.argv"; in this call they stand at the top. */
 static void strip_run(struct error *err)
 {
@@ -254,47 +235,156 @@ static void refused(struct run_job *job)
     }
 }
 
-static void on_answer(struct run_job *job, struct http_call *call)
+/* The end of an answer that was no result. */
+static void on_refused(struct run_job *job)
 {
     _cleanup_json_ json_t *answer = NULL;
     struct error err;
-    json_t *run;
 
-    if (json_answer_parse(http_call_body(call), &answer, &err) < 0) {
+    if (buf_error(&job->refusal) < 0 ||
+        json_answer_parse(buf_span(&job->refusal), &answer, &err) < 0) {
         (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node's answer makes no sense");
         finish_later(job);
         answer_error(job, &err);
         return;
     }
-    if (http_call_status(call) != 200) {
-        refused(job);
-        answer_refusal(job, answer);
+    refused(job);
+    answer_refusal(job, answer);
+}
+
+static void on_drain(void *arg)
+{
+    struct run_job *job = arg;
+
+    http_call_pause(job->call, false);
+}
+
+static void start_answer(struct run_job *job, const struct http_call *call)
+{
+    struct request *rq = job->rq;
+    const char *length = http_call_header(call, "Content-Length");
+    struct request_headers headers;
+    uint64_t n = 0;
+    bool has_length = length != NULL && span_parse_u64(span_of_str(length), INT64_MAX, &n) == 0;
+
+    request_headers_make(rq, "application/json", &headers);
+    rq->answered = true;
+    rq->status = 200;
+    http_exchange_on_drain(rq->exchange, on_drain, job);
+    http_exchange_start(rq->exchange, 200, headers.list, headers.count,
+                        has_length ? (int64_t)n : -1);
+}
+
+/* A result begins: what it says of the sandbox is written down before the client reads any of it.
+ */
+static void on_head(void *arg, struct http_call *call, int status)
+{
+    struct run_job *job = arg;
+    const char *text = http_call_header(call, "X-Space-Sandbox");
+    _cleanup_json_ json_t *record = NULL;
+    struct error err;
+
+    if (status != 200) {
         return;
     }
+    if (text == NULL || json_answer_parse(span_of_str(text), &record, &err) < 0) {
+        (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node's answer has no result");
+        finish_later(job);
+        answer_error(job, &err);
+        job_free(job);
+        return;
+    }
+    job->is_result = true;
     if (!job->keep) {
         bury(job->api, job->sandbox_id);
-    } else if (write_kept(job, json_object_get(answer, "sandbox")) < 0) {
+    } else if (write_kept(job, record) < 0) {
         finish_later(job);
     }
-    run = json_object_get(answer, "run");
-    if (json_object_set_new(run, "sandbox_id", json_string(job->sandbox_id)) < 0) {
-        (void)error_set_code(&err, ERROR_BAD_GATEWAY, NULL, "the node's answer has no result");
-        answer_error(job, &err);
+    if (job->rq != NULL) {
+        start_answer(job, call);
+    }
+}
+
+static void on_data(void *arg, struct http_call *call, struct span piece)
+{
+    struct run_job *job = arg;
+
+    if (!job->is_result) {
+        buf_put(&job->refusal, piece);
         return;
     }
-    answer_result(job, run);
+    if (job->flight != NULL || job->rq->flight != NULL) {
+        spill_put(&job->kept, piece);
+    }
+    if (job->rq != NULL && http_exchange_write(job->rq->exchange, piece) == 0) {
+        http_call_pause(call, true);
+    }
+}
+
+static void finish_flight(struct run_job *job)
+{
+    struct idempotency_flight *flight = job->rq != NULL ? job->rq->flight : job->flight;
+    struct span kept;
+
+    if (flight != NULL && spill_read(&job->kept, &kept) < 0) {
+        idempotency_finish_unkept(flight);
+    } else if (flight != NULL) {
+        idempotency_finish(flight, 200, kept, true);
+    }
+}
+
+/* The client of an answer that has begun hears no more from us than its end, or a cut. */
+static struct http_exchange *leave(struct run_job *job)
+{
+    struct http_exchange *exchange = job->rq != NULL ? job->rq->exchange : NULL;
+
+    if (exchange != NULL) {
+        request_on_gone(job->rq, NULL, NULL);
+        http_exchange_on_drain(exchange, NULL, NULL);
+    }
+    return exchange;
+}
+
+static void on_result(struct run_job *job)
+{
+    struct http_exchange *exchange = leave(job);
+
+    finish_flight(job);
+    if (exchange != NULL) {
+        http_exchange_end(exchange);
+    }
+}
+
+/* What became of a sandbox that is to go is not known; one that stays is written down. */
+static void on_cut(struct run_job *job, const struct error *err)
+{
+    struct http_exchange *exchange = leave(job);
+
+    if (!job->keep) {
+        finish_later(job);
+    }
+    if (exchange != NULL) {
+        http_exchange_abort(exchange);
+    } else {
+        answer_error(job, err);
+    }
 }
 
 static void on_done(void *arg, struct http_call *call, const struct error *err)
 {
     struct run_job *job = arg;
 
+    (void)call;
     job->call = NULL;
-    if (err != NULL) {
+    if (err != NULL && job->is_result) {
+        on_cut(job, err);
+    } else if (err != NULL) {
         finish_later(job);
         answer_error(job, err);
+    } else if (job->is_result) {
+        on_result(job);
     } else {
-        on_answer(job, call);
+        on_refused(job);
     }
     job_free(job);
 }
@@ -306,13 +396,14 @@ static void on_gone(void *arg)
     if (job->rq->flight != NULL) {
         job->flight = idempotency_detach(job->rq);
         job->rq = NULL;
+        http_call_pause(job->call, false);
         return;
     }
     job->rq = NULL;
-    if (job->keep) {
-        finish_later(job);
-    } else {
+    if (!job->keep) {
         bury(job->api, job->sandbox_id);
+    } else if (!job->is_result) {
+        finish_later(job);
     }
     job_free(job);
 }
@@ -336,45 +427,7 @@ read_request(struct request *rq, struct create_spec *spec, bool *ret_keep, struc
     return json_fields_finish(&f);
 }
 
-static uint64_t answer_bytes(uint64_t output_bytes)
-{
-    return output_bytes * (output_bytes > OUTPUT_DEFAULT ? ANSWER_PER_BYTE : USUAL_PER_BYTE);
-}
-
-/* What the node may send per stream: what is asked for, or what there is room for. What it refuses
- * is left to it. */
-static uint64_t choose_output(const struct request *rq)
-{
-    const json_t *value = json_object_get(rq->body, "max_output_bytes");
-    uint64_t asked = OUTPUT_DEFAULT;
-
-    if (value != NULL) {
-        if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-            json_integer_value(value) > OUTPUT_MAX) {
-            return OUTPUT_DEFAULT;
-        }
-        asked = (uint64_t)json_integer_value(value);
-    }
-    if (asked > OUTPUT_SMALL &&
-        rq->api->unread_bytes + rq->api->run_bytes + answer_bytes(asked) > ANSWERS_MAX) {
-        return OUTPUT_SMALL;
-    }
-    return asked;
-}
-
-static int check_room(const struct request *rq, uint64_t output_bytes, struct error *err)
-{
-    uint64_t others = rq->api->unread_bytes + rq->api->run_bytes;
-
-    if (rq->api->unread_bytes > UNREAD_MAX ||
-        others + answer_bytes(output_bytes) > ANSWERS_SMALL_MAX) {
-        return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
-                              "too many large answers are under way or wait to be read");
-    }
-    return 0;
-}
-
-static json_t *run_body(struct request *rq, const char *sandbox_id, uint64_t output_bytes)
+static json_t *run_body(struct request *rq, const char *sandbox_id)
 {
     json_t *run = json_object();
     char process_id[ID_SIZE];
@@ -392,21 +445,15 @@ static json_t *run_body(struct request *rq, const char *sandbox_id, uint64_t out
         json_decref(run);
         return NULL;
     }
-    if (output_bytes == OUTPUT_SMALL) {
-        (void)json_object_set_new(run, "max_output_bytes", json_integer(OUTPUT_SMALL));
-    }
     (void)json_object_set_new(run, "process_id", json_string(process_id));
     (void)json_object_set_new(run, "session_id", json_string(session_id));
     return run;
 }
 
-static char *node_text(struct request *rq,
-                       const struct create_spec *spec,
-                       const struct sandbox *s,
-                       uint64_t output_bytes)
+static char *node_text(struct request *rq, const struct create_spec *spec, const struct sandbox *s)
 {
     _cleanup_json_ json_t *body = create_node_body(spec, s);
-    json_t *run = run_body(rq, s->id, output_bytes);
+    json_t *run = run_body(rq, s->id);
     json_t *files = json_object_get(rq->body, "files");
 
     if (run == NULL || json_object_set_new(body, "run", run) < 0 ||
@@ -419,13 +466,10 @@ static char *node_text(struct request *rq,
     return json_dumps(body, JSON_COMPACT);
 }
 
-static void start_job(struct request *rq,
-                      const struct sandbox *s,
-                      const char *text,
-                      uint64_t output_bytes,
-                      bool is_repetition)
+static void
+start_job(struct request *rq, const struct sandbox *s, const char *text, bool is_repetition)
 {
-    static const struct http_call_callbacks callbacks = {.on_done = on_done};
+    static const struct http_call_callbacks callbacks = {on_head, on_data, on_done};
     const struct http_header headers[] = {{"X-Request-Id", rq->id},
                                           {"Content-Type", "application/json"}};
     char target[64];
@@ -433,8 +477,7 @@ static void start_job(struct request *rq,
                                         .target = target,
                                         .headers = headers,
                                         .header_count = 2,
-                                        .body = span_of_str(text),
-                                        .max_body = ANSWER_MAX};
+                                        .body = span_of_str(text)};
     struct run_job *job = calloc(1, sizeof(*job));
     struct error err;
 
@@ -443,10 +486,10 @@ static void start_job(struct request *rq,
     if (job != NULL) {
         *job = (struct run_job){.api = rq->api,
                                 .rq = rq,
-                                .reserved_bytes = answer_bytes(output_bytes),
+                                .refusal = buf_make(REFUSAL_MAX),
                                 .keep = !s->transient,
                                 .is_repetition = is_repetition};
-        rq->api->run_bytes += job->reserved_bytes;
+        spill_init(&job->kept, rq->api, rq->key, KEPT_MAX);
         memcpy(job->sandbox_id, s->id, sizeof(job->sandbox_id));
         list_append(&rq->api->runs, &job->link);
         job->call = http_client_start(rq->api->client, &request, &callbacks, job, &err);
@@ -483,14 +526,10 @@ static void run_now(struct request *rq)
     _cleanup_sandbox_ struct sandbox s = {0};
     _cleanup_free_ char *text = NULL;
     char other[ID_SIZE] = "";
-    uint64_t output_bytes = choose_output(rq);
     bool is_repetition = false;
     bool keep;
     int r = read_request(rq, &spec, &keep, &err);
 
-    if (r == 0) {
-        r = check_room(rq, output_bytes, &err);
-    }
     /* An id that is in use is one of an attempt with the same Idempotency-Key that a crash cut off.
      * A kept sandbox is still there: the same call to the node gives the same result. Another one
      * is gone with all that the command did: a new one is made. */
@@ -502,7 +541,7 @@ static void run_now(struct request *rq)
             break;
         }
         s.transient = !keep;
-        text = node_text(rq, &spec, &s, output_bytes);
+        text = node_text(rq, &spec, &s);
         r = text == NULL ? error_set(&err, ENOMEM, "no memory")
                          : store_sandbox_insert(rq->api->store, &s, keep ? text : NULL, &err);
         is_repetition = r == -EEXIST && is_earlier(rq, &s);
@@ -521,7 +560,7 @@ static void run_now(struct request *rq)
     if (s.rules.idle_timeout_ms > 0) {
         expiry_changed(rq->api, s.created_at + s.rules.idle_timeout_ms);
     }
-    start_job(rq, &s, text, output_bytes, is_repetition);
+    start_job(rq, &s, text, is_repetition);
 }
 
 static void run_at_node(struct request *rq)
@@ -541,10 +580,6 @@ void route_run_once(struct request *rq)
     bool keep;
 
     if (read_request(rq, &spec, &keep, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
-    if (check_room(rq, choose_output(rq), &err) < 0) {
         request_fail(rq, &err);
         return;
     }

@@ -100,3 +100,5 @@ int json_error_read(const json_t *envelope, struct error *ret_error) _must_check
 
 /* Appends compact JSON text. The buffer's sticky error tells of a failure. */
 void json_write(const json_t *value, struct buf *out);
+/* Appends the characters of a string (UTF-8, not checked) as JSON has them, without the quotes. */
+void json_write_characters(struct span text, struct buf *out);

@@ -73,9 +73,8 @@ static uint8_t *put_escape(uint8_t *out, uint8_t c)
     return out;
 }
 
-static void write_string(struct span text, struct buf *out)
+void json_write_characters(struct span text, struct buf *out)
 {
-    buf_put_u8(out, '"');
     while (text.n > 0) {
         struct span piece = span_head(text, PIECE_BYTES);
         size_t n = escaped_bytes(piece);
@@ -94,6 +93,12 @@ static void write_string(struct span text, struct buf *out)
         buf_commit(out, n);
         text = span_skip(text, piece.n);
     }
+}
+
+static void write_string(struct span text, struct buf *out)
+{
+    buf_put_u8(out, '"');
+    json_write_characters(text, out);
     buf_put_u8(out, '"');
 }
 

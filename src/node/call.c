@@ -42,7 +42,7 @@ void call_respond_text(struct call *call, int status, struct span text)
     respond_text(call, status, NULL, text);
 }
 
-static void respond(struct call *call, int status, json_t *value, bool is_output)
+void call_respond(struct call *call, int status, json_t *value)
 {
     _cleanup_json_ json_t *own = value;
     _cleanup_buf_ struct buf text = buf_make(0);
@@ -56,26 +56,7 @@ static void respond(struct call *call, int status, json_t *value, bool is_output
         call_fail(call, &err);
         return;
     }
-    if (is_output && !call->answered) {
-        call->answer_bytes = text.n; /* until its exchange is closed */
-        call->data->answer_bytes += text.n;
-    }
     respond_text(call, status, NULL, buf_span(&text));
-}
-
-void call_respond(struct call *call, int status, json_t *value)
-{
-    respond(call, status, value, false);
-}
-
-void call_respond_output(struct call *call, int status, json_t *value)
-{
-    respond(call, status, value, true);
-}
-
-bool call_is_over_output(const struct call *call)
-{
-    return call->data->answer_bytes > ANSWER_OUTPUT_MAX;
 }
 
 /* Whether it is a suspend that is in the way, after which the same call may be made again. */

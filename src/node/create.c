@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "io/json_request.h"
+#include "io/loop.h"
 #include "node/agent.h"
 #include "node/base64.h"
 #include "node/data.h"
@@ -45,6 +46,7 @@ struct create {
 struct put_call {
     struct list link; /* in create->held */
     struct call *call;
+    struct loop_timer *timer; /* the sandbox is deleted when it fires; NULL: at the call's end */
     bool has_run;
     bool delete_after;
     bool failed; /* what is there is to be deleted */
@@ -438,16 +440,36 @@ void create_on_free(struct data *data, struct sandbox *sb)
 
 /* ---- the answer ---- */
 
+static void delete_put(void *arg)
+{
+    struct call *call = arg;
+
+    ((struct put_call *)call->state)->delete_after = false;
+    if (sandbox_delete(call->data->node, call->sandbox_id, NULL, NULL) < 0) {
+        log_error("sandbox not deleted", "sandbox=%s", call->sandbox_id);
+    }
+}
+
 static void on_close(struct call *call, bool complete)
 {
     struct put_call *put = call->state;
 
     (void)complete;
     list_remove(&put->link);
+    loop_timer_free(TAKE(put->timer));
     if (put->delete_after || put->failed) {
-        if (sandbox_delete(call->data->node, call->sandbox_id, NULL, NULL) < 0) {
-            log_error("sandbox not deleted", "sandbox=%s", call->sandbox_id);
-        }
+        delete_put(call);
+    }
+}
+
+/* A client may take long to read a result: its sandbox does not live on for that. */
+static void delete_soon(struct call *call)
+{
+    struct put_call *put = call->state;
+
+    put->timer = loop_timer_new(call->data->node->loop, delete_put, call);
+    if (put->timer != NULL) {
+        loop_timer_start(put->timer, 0);
     }
 }
 
@@ -460,9 +482,10 @@ static void fail_put(struct call *call, const struct error *err)
 
 static void respond_put(struct call *call, struct process *p)
 {
+    const struct put_call *put = call->state;
     struct sandbox *sb = sandbox_find(call->data->node, call->sandbox_id);
+    struct run_options options;
     struct error err = {0};
-    json_t *result;
 
     if (sb == NULL) {
         (void)error_set_code(&err, ERROR_CONFLICT, NULL, "the sandbox was deleted");
@@ -473,13 +496,11 @@ static void respond_put(struct call *call, struct process *p)
         call_respond(call, 200, json_pack("{s:o}", "sandbox", sandbox_describe(sb)));
         return;
     }
-    result = call_run_result(call, p, &err);
-    if (result == NULL) {
-        call_fail(call, &err);
-        return;
+    options = (struct run_options){p->max_output_bytes, p->encoding};
+    call_respond_result(call, p, &options, sandbox_describe(sb));
+    if (call->text != NULL && put->delete_after) {
+        delete_soon(call);
     }
-    call_respond_output(call, 200,
-                        json_pack("{s:o, s:o}", "sandbox", sandbox_describe(sb), "run", result));
 }
 
 static void on_run_event(void *arg, struct process *p, unsigned int events)

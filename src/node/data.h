@@ -34,7 +34,6 @@ struct data {
     struct list attaches; /* attached WebSockets */
     struct metrics_sampler sampler;
     struct list creates;      /* what PUT asked of sandboxes beyond their creation */
-    uint64_t answer_bytes;    /* of answers with output that their clients have not read yet */
     int64_t timeout_guard_ms; /* process_timeout.h */
     uid_t service_uid;        /* who may speak to the node besides root; -1: nobody */
 };

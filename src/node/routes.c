@@ -10,6 +10,7 @@
 #include "node/checkpoint.h"
 #include "node/data.h"
 #include "node/node.h"
+#include "node/run.h"
 #include "node/sandbox.h"
 #include "node/template_make.h"
 #include "wire/url.h"
@@ -152,9 +153,10 @@ static void on_close(void *arg, struct http_exchange *exchange, bool complete)
     if (call->is_activity) {
         data_touch(call->data, call->sandbox_id); /* it has been active until now */
     }
-    call->data->answer_bytes -= call->answer_bytes;
     process_watch_remove(&call->watch);
     loop_timer_free(TAKE(call->timer));
+    loop_timer_free(TAKE(call->text_timer));
+    run_text_free(TAKE(call->text));
     sandbox_cancel_waits(call->data->node, call);
     checkpoint_cancel_waits(call->data->node, call);
     template_cancel_waits(call->data->node, call);

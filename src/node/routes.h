@@ -16,6 +16,8 @@
 struct call;
 struct data;
 struct loop_timer;
+struct run_options;
+struct run_text;
 struct checkpoint;
 struct sandbox;
 
@@ -35,9 +37,9 @@ struct route {
 };
 
 #define BODY_SLACK_BYTES 65536U /* what space-api adds to a client's body */
-/* Output in answers that wait for slow readers. One byte of it takes up to six in JSON. */
-#define ANSWER_OUTPUT_MAX   (256U * 1024U * 1024U)
-#define ANSWER_OUTPUT_SMALL 65536U /* per stream, what a result has beyond that */
+/* Output of a result that is answered in one piece. More is read and written as the client takes
+ * it. */
+#define ANSWER_OUTPUT_WHOLE 65536U
 
 struct call {
     struct data *data;
@@ -54,8 +56,9 @@ struct call {
     struct loop_timer *timer;
     void (*on_close)(struct call *call, bool complete); /* the handler's own, or NULL */
     void *state;                                        /* the handler's own */
-    uint64_t answer_bytes;                              /* counted in data->answer_bytes */
-    bool is_activity;                                   /* of its sandbox, until it is closed */
+    struct run_text *text;                              /* of a result that is on its way */
+    struct loop_timer *text_timer;
+    bool is_activity; /* of its sandbox, until it is closed */
     bool answered;
 };
 
@@ -73,12 +76,13 @@ void handle_template_remove(struct call *call, json_t *body);
 void call_respond(struct call *call, int status, json_t *value);
 /* JSON text that was formatted already. */
 void call_respond_text(struct call *call, int status, struct span text);
-/* The same for output, of which only so much may wait to be read; value is stolen. */
-void call_respond_output(struct call *call, int status, json_t *value);
-/* Whether so much output waits to be read that more than ANSWER_OUTPUT_SMALL must not follow. */
-bool call_is_over_output(const struct call *call);
-/* The result of the command that this call started: less of its output when call_is_over_output. */
-json_t *call_run_result(const struct call *call, struct process *p, struct error *err);
+/* call_result.c: the result of a process; sandbox (stolen) NULL: of that alone. With a sandbox the
+ * result names it, and the header X-Space-Sandbox has it as JSON in ASCII. A long result goes at
+ * its client's pace, and needs neither process nor sandbox any more. Uses call->watch. */
+void call_respond_result(struct call *call,
+                         struct process *p,
+                         const struct run_options *options,
+                         json_t *sandbox);
 void call_fail(struct call *call, const struct error *err);
 /* With one more header; extra may be NULL. */
 void call_fail_with(struct call *call, const struct error *err, const struct http_header *extra);

@@ -30,27 +30,11 @@ static bool answered_failure(struct call *call, const struct process *p, unsigne
     return false;
 }
 
-json_t *call_run_result(const struct call *call, struct process *p, struct error *err)
+static void respond_result(struct call *call, struct process *p)
 {
     struct run_options options = {p->max_output_bytes, p->encoding};
 
-    /* The command ran, and must not be run again for want of room. */
-    if (call_is_over_output(call) && options.max_output_bytes > ANSWER_OUTPUT_SMALL) {
-        options.max_output_bytes = ANSWER_OUTPUT_SMALL;
-    }
-    return run_result(p, &options, err);
-}
-
-static void respond_result(struct call *call, struct process *p)
-{
-    struct error err = {0};
-    json_t *result = call_run_result(call, p, &err);
-
-    if (result == NULL) {
-        call_fail(call, &err);
-        return;
-    }
-    call_respond_output(call, 200, result);
+    call_respond_result(call, p, &options, NULL);
 }
 
 static void on_run_event(void *arg, struct process *p, unsigned int events)
@@ -148,25 +132,12 @@ static void on_result_event(void *arg, struct process *p, unsigned int events)
 {
     struct call *call = arg;
     const struct result_wait *wait = call->state;
-    struct error err = {0};
-    json_t *result;
 
     if (answered_failure(call, p, events) || (events & PROCESS_EVENT_ENDED) == 0) {
         return;
     }
     process_watch_remove(&call->watch);
-    if (call_is_over_output(call) && wait->options.max_output_bytes > ANSWER_OUTPUT_SMALL) {
-        (void)error_set_code(&err, ERROR_SERVICE_UNAVAILABLE, NULL,
-                             "too much output waits to be read by others; ask for less");
-        call_fail(call, &err);
-        return;
-    }
-    result = run_result(p, &wait->options, &err);
-    if (result == NULL) {
-        call_fail(call, &err);
-        return;
-    }
-    call_respond_output(call, 200, result);
+    call_respond_result(call, p, &wait->options, NULL);
 }
 
 static void on_result_timer(void *arg)

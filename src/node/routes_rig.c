@@ -527,3 +527,20 @@ void fixture_ask(const struct fixture *f,
     (void)snprintf(path, sizeof(path), "%s%s", p->base, rest);
     rig_ask(f->rig, method, path, body, ret_answer);
 }
+
+uint64_t rig_anonymous_kib(const struct rig *rig)
+{
+    _cleanup_buf_ struct buf status = buf_make(0);
+    const char *rss;
+    char path[64];
+    uint64_t kib = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)rig->pid);
+    assert_int_equal(file_read(AT_FDCWD, path, 65536, &status), 0);
+    rss = strstr(buf_str(&status), "Pss_Anon:");
+    assert_non_null(rss);
+    rss += strlen("Pss_Anon:");
+    rss += strspn(rss, " ");
+    assert_int_equal(span_parse_u64(span_make(rss, strspn(rss, "0123456789")), 1U << 30U, &kib), 0);
+    return kib;
+}

@@ -89,6 +89,9 @@ void rig_read_output(const struct rig *rig,
                      const char *session,
                      const char *query,
                      struct answer *ret_answer);
+/* Memory of the rig's own. */
+uint64_t rig_anonymous_kib(const struct rig *rig);
+
 /* ---- a test with one sandbox ---- */
 
 struct fixture {

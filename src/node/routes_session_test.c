@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <sys/socket.h>
+
 #include <cmocka.h>
 
 #include "base/fd.h"
@@ -139,23 +141,6 @@ static void test_events_behind_the_last(void **state)
     assert_int_equal(over.body.n, 0);
 }
 
-static uint64_t anonymous_kib(const struct fixture *f)
-{
-    _cleanup_buf_ struct buf status = buf_make(0);
-    const char *rss;
-    char path[64];
-    uint64_t kib = 0;
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)f->rig->pid);
-    assert_int_equal(file_read(AT_FDCWD, path, 65536, &status), 0);
-    rss = strstr(buf_str(&status), "Pss_Anon:");
-    assert_non_null(rss);
-    rss += strlen("Pss_Anon:");
-    rss += strspn(rss, " ");
-    assert_int_equal(span_parse_u64(span_make(rss, strspn(rss, "0123456789")), 1U << 30U, &kib), 0);
-    return kib;
-}
-
 /* A reader that never reads holds up nobody and costs no memory to speak of. */
 static void test_slow_reader(void **state)
 {
@@ -174,7 +159,7 @@ static void test_slow_reader(void **state)
     }
     fixture_ask(f, &p, "GET", "/result?wait=60&max_output_bytes=10", NULL, &result);
     assert_int_equal(result.status, 200);
-    assert_true(anonymous_kib(f) < 60000); /* the sanitizers' own memory included */
+    assert_true(rig_anonymous_kib(f->rig) < 60000); /* the sanitizers' own memory included */
     for (size_t i = 0; i < 8; i++) {
         (void)close(fds[i]);
     }
@@ -505,16 +490,46 @@ static void test_put_with_run(void **state)
                    file, file);
     put(f, id[0], fields, &kept);
     assert_int_equal(kept.status, 200);
-    assert_string_equal(answer_text(&kept, "run.stdout"), "content");
-    assert_string_equal(answer_text(&kept, "sandbox.state"), "running");
+    assert_string_equal(answer_text(&kept, "stdout"), "content");
+    assert_string_equal(answer_text(&kept, "sandbox_id"), id[0]);
+    assert_true(answer_has(&kept, "X-Space-Sandbox: {\"id\":"));
+    assert_true(answer_has(&kept, "\"state\":\"running\""));
     put(f, id[1], "\"shell\": \"echo once\"}, \"delete_after\": true", &gone);
     assert_int_equal(gone.status, 200);
-    assert_string_equal(answer_text(&gone, "run.stdout"), "once\n");
+    assert_string_equal(answer_text(&gone, "stdout"), "once\n");
     wait_until_gone(f, id[1]);
     put(f, id[2], "\"argv\": [\"/no/such\"]}", &failed);
     assert_int_equal(failed.status, 400);
     assert_string_equal(answer_text(&failed, "error.details.errno"), "ENOENT");
     wait_until_gone(f, id[2]);
+}
+
+/* A client that reads nothing of a long result does not keep its sandbox. */
+static void test_put_with_a_long_result(void **state)
+{
+    const struct fixture *f = *state;
+    _cleanup_answer_ struct answer late = {0};
+    _cleanup_buf_ struct buf body = buf_make(0);
+    char id[ID_SIZE];
+    char path[80];
+    char first;
+    int fd;
+
+    assert_int_equal(id_make("sb", id), 0);
+    buf_printf(&body,
+               "{\"template\": \"base\", \"run\": {\"process_id\": \"pr%.18s\", \"session_id\": "
+               "\"se%.18s\", \"shell\": \"head -c 3000000 /dev/zero | tr '\\\\0' x\", "
+               "\"max_output_bytes\": 16777216}, \"delete_after\": true}",
+               &id[2], &id[2]);
+    (void)snprintf(path, sizeof(path), "/n1/sandboxes/%s", id);
+    fd = rig_send(f->rig, "PUT", path, buf_span(&body), true);
+    assert_true(fd >= 0);
+    assert_int_equal(recv(fd, &first, 1, MSG_PEEK), 1); /* it has begun */
+    wait_until_gone(f, id);
+    rig_receive(fd, &late);
+    assert_int_equal(late.status, 200);
+    assert_string_equal(answer_text(&late, "sandbox_id"), id);
+    assert_int_equal(strlen(answer_text(&late, "stdout")), 3000000);
 }
 
 /* Sandboxes live for days: what came with their creation is not kept for as long. */
@@ -535,9 +550,9 @@ static void test_put_keeps_no_files(void **state)
         assert_int_equal(id_make("sb", id), 0);
         put(f, id, buf_str(&fields), &answer);
         assert_int_equal(answer.status, 200);
-        before = i == 1 ? anonymous_kib(f) : before;
+        before = i == 1 ? rig_anonymous_kib(f->rig) : before;
     }
-    assert_true(anonymous_kib(f) < before + KEPT_KIB);
+    assert_true(rig_anonymous_kib(f->rig) < before + KEPT_KIB);
 }
 
 static void test_put_refusals(void **state)
@@ -724,6 +739,7 @@ int main(void)
         CASE(test_room_of_a_session),
         CASE(test_blocking_sessions_reserve_their_room),
         CASE(test_put_with_run),
+        CASE(test_put_with_a_long_result),
         CASE(test_put_keeps_no_files),
         CASE(test_put_refusals),
         CASE(test_restart_keeps_processes),

@@ -1,5 +1,8 @@
 """A guest at its worst: floods of output, of processes, of sessions. The daemons stay small and answer."""
 
+import json
+import socket
+
 import pytest
 import websocket
 
@@ -33,6 +36,69 @@ def test_a_flood_of_output_keeps_the_daemons_small(api, installation, box):
         assert api.post(f"{path}/kill")["killed"] is True
     result = api.result(box, process["id"])
     assert result["signal"] == "SIGKILL" and result["stdout_omitted_bytes"] > 100_000_000
+
+
+MUCH = 16_777_216
+# Bytes of which each takes six in JSON.
+ESCAPED = f"head -c {MUCH} /dev/zero | tr '\\0' '\\1'"
+
+
+class Unread:
+    """A request whose client reads nothing of the answer but that it has begun."""
+
+    def __init__(self, api, path, body, headers=""):
+        data = json.dumps(body)
+        self.socket = api.raw_socket(timeout=300)
+        self.socket.sendall(f"POST {path} HTTP/1.0\r\nAuthorization: Bearer {api.key}\r\n{headers}"
+                            f"Content-Length: {len(data)}\r\n\r\n{data}".encode())
+
+    def wait(self):
+        assert self.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200"
+        return self
+
+    def read(self):
+        with self.socket.makefile("rb") as file:
+            _, body = file.read().split(b"\r\n\r\n", 1)
+        self.socket.close()
+        return json.loads(body)
+
+    def close(self):
+        self.socket.close()
+
+
+def admitted(api):
+    return api.get("/v1/nodes/local")["vcpus"]["admitted"]
+
+
+def test_results_that_are_not_read_take_nobody_s_output_nor_memory(api, installation, box):
+    made = api.post("/v1/keys", {"name": "reads-nothing", "role": "member"}, status=201)
+    lazy = api.as_key(made["key"])
+    before, vcpus = mib(installation), admitted(api)
+    asked = {"shell": ESCAPED, "max_output_bytes": MUCH, "timeout_seconds": 240}
+    unread = [Unread(lazy, f"/v1/sandboxes/{box}/run", asked).wait() for _ in range(2)]
+    unread += [Unread(lazy, "/v1/run", {"template": "base", **asked}).wait() for _ in range(4)]
+    assert mib(installation) - before < 24, (before, mib(installation))
+    # No VM lives on for a client that does not read.
+    poll.until(lambda: admitted(api) == vcpus, 60, "their VMs are gone")
+    asked["shell"] = ESCAPED.replace("'\\1'", "a")
+    result = api.post("/v1/run", {"template": "base", **asked})
+    assert (result["stdout_omitted_bytes"], result["stdout"]) == (0, "a" * MUCH)
+    assert unread[-1].read()["stdout"] == "\1" * MUCH  # it was made last: nobody may read nothing for long
+    result = api.post(f"/v1/sandboxes/{box}/run", asked)
+    assert (result["stdout_omitted_bytes"], result["stdout"]) == (0, "a" * MUCH)
+    assert mib(installation) - before < 24, (before, mib(installation))
+    for one in unread:
+        one.close()
+    api.expect(200, "DELETE", f"/v1/keys/{made['id']}")
+
+
+def test_a_run_that_nobody_reads_is_repeated(api):
+    body = {"template": "base", "shell": "head -c 6000000 /dev/zero | tr '\\0' b", "max_output_bytes": MUCH}
+    key = {"Idempotency-Key": "read-by-nobody"}
+    Unread(api, "/v1/run", body, "Idempotency-Key: read-by-nobody\r\n").wait().close()
+    answers = [api.expect(200, "POST", "/v1/run", body, headers=key) for _ in range(2)]
+    assert [a.headers.get("Idempotency-Replayed") for a in answers] == ["true", "true"]
+    assert answers[0].body == answers[1].body and answers[0].json["stdout"] == "b" * 6_000_000
 
 
 def total(api, session):
