@@ -191,12 +191,18 @@ int store_checkpoint_list(struct store *store,
                           void *arg,
                           struct error *err)
 {
+    /* Two statements, since one with "?1 IS NULL OR" reads the others' records too. */
+    static const char *const of_all =
+        "SELECT " COLUMNS " FROM checkpoints WHERE state = 'ready' AND ?1 IS NULL"
+        " AND (?2 IS NULL OR name = ?2) AND seq < ?3 ORDER BY seq DESC LIMIT ?4";
+    static const char *const of_sandbox =
+        "SELECT " COLUMNS " FROM checkpoints WHERE state = 'ready' AND sandbox_id = ?1"
+        " AND (?2 IS NULL OR name = ?2) AND seq < ?3 ORDER BY seq DESC LIMIT ?4";
+
     return walk(store,
-                store_start(store, err,
-                            "SELECT " COLUMNS " FROM checkpoints WHERE state = 'ready'"
-                            " AND (?1 IS NULL OR sandbox_id = ?1) AND (?2 IS NULL OR name = ?2)"
-                            " AND (?3 = 0 OR seq < ?3) ORDER BY seq DESC LIMIT ?4",
-                            "ttii", f->sandbox_id, f->name, f->before_seq, f->limit),
+                store_start(store, err, f->sandbox_id == NULL ? of_all : of_sandbox, "ttii",
+                            f->sandbox_id, f->name, f->before_seq == 0 ? INT64_MAX : f->before_seq,
+                            f->limit),
                 visit, arg, err);
 }
 

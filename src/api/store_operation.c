@@ -164,13 +164,18 @@ int store_operation_list(struct store *store,
                          void *arg,
                          struct error *err)
 {
-    sqlite3_stmt *stmt =
-        store_start(store, err,
-                    "SELECT " COLUMNS " FROM operations WHERE (?1 = 0 OR seq < ?1)"
-                    " AND (?2 IS NULL OR sandbox_id = ?2) AND (?3 IS NULL OR kind = ?3)"
-                    " AND (?4 = 0 OR (?4 >> CASE state WHEN 'pending' THEN 0 WHEN 'running' THEN 1"
-                    " WHEN 'succeeded' THEN 2 ELSE 3 END) & 1) ORDER BY seq DESC LIMIT ?5",
-                    "ittii", f->before_seq, f->sandbox_id, f->kind, (int64_t)f->states, f->limit);
+#define OTHERS                                                                                     \
+    " AND seq < ?1 AND (?3 IS NULL OR kind = ?3)"                                                  \
+    " AND (?4 = 0 OR (?4 >> CASE state WHEN 'pending' THEN 0 WHEN 'running' THEN 1"                \
+    " WHEN 'succeeded' THEN 2 ELSE 3 END) & 1) ORDER BY seq DESC LIMIT ?5"
+    /* Two statements, since one with "?2 IS NULL OR" reads the others' records too. */
+    static const char *const of_all = "SELECT " COLUMNS " FROM operations WHERE ?2 IS NULL" OTHERS;
+    static const char *const of_sandbox =
+        "SELECT " COLUMNS " FROM operations WHERE sandbox_id = ?2" OTHERS;
+#undef OTHERS
+    sqlite3_stmt *stmt = store_start(store, err, f->sandbox_id == NULL ? of_all : of_sandbox,
+                                     "ittii", f->before_seq == 0 ? INT64_MAX : f->before_seq,
+                                     f->sandbox_id, f->kind, (int64_t)f->states, f->limit);
 
     return walk(store, stmt, visit, arg, err);
 }

@@ -329,7 +329,7 @@ walk(struct store *store, sqlite3_stmt *stmt, sandbox_visit_fn visit, void *arg,
 static char *list_sql(const struct sandbox_filter *filter)
 {
     static const char head[] = "SELECT " COLUMNS " FROM sandboxes WHERE deleted_at = 0"
-                               " AND (?1 = 0 OR seq < ?1) AND (?2 IS NULL OR template = ?2)"
+                               " AND seq < ?1 AND (?2 IS NULL OR template = ?2)"
                                " AND (?3 IS NULL OR name = ?3) AND (?4 = 0 OR created_at > ?4)"
                                " AND (?5 = 0 OR created_at < ?5)";
     sqlite3_str *sql = sqlite3_str_new(NULL);
@@ -359,7 +359,7 @@ static char *list_sql(const struct sandbox_filter *filter)
 
 static int bind_list(sqlite3_stmt *stmt, const struct sandbox_filter *f)
 {
-    int r = sqlite3_bind_int64(stmt, 1, f->before_seq);
+    int r = sqlite3_bind_int64(stmt, 1, f->before_seq == 0 ? INT64_MAX : f->before_seq);
 
     r |= sqlite3_bind_text(stmt, 2, f->template_name, -1, SQLITE_STATIC);
     r |= sqlite3_bind_text(stmt, 3, f->name, -1, SQLITE_STATIC);

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "api/store_checkpoint.h"
 #include "api/store_idempotency.h"
 #include "api/store_key.h"
 #include "api/store_operation.h"
@@ -483,11 +484,99 @@ static void test_secret(void **state)
     assert_memory_equal(one, two, 32);
 }
 
+/* ---- what a page costs ---- */
+
+static int count_step(void *arg)
+{
+    (*(int *)arg)++;
+    return 0;
+}
+
+static int see_checkpoint(void *arg, const struct checkpoint *c)
+{
+    (void)c;
+    (*(int *)arg)++;
+    return 0;
+}
+
+static int see_operation(void *arg, const struct operation *o)
+{
+    (void)o;
+    (*(int *)arg)++;
+    return 0;
+}
+
+/* `rows` of each, of which `mine` are this sandbox's, the oldest. */
+static void fill_lists(const struct fixture *f, const char *mine_id, int rows, int mine)
+{
+    struct error err = {0};
+
+    assert_int_equal(store_begin(f->store, &err), 0);
+    for (int i = 0; i < rows; i++) {
+        char env_names[] = "[]";
+        struct checkpoint c = {.state = CHECKPOINT_READY, .env_names = env_names};
+        struct operation o = {.kind = "checkpoint", .state = OPERATION_SUCCEEDED};
+
+        assert_int_equal(id_make("ck", c.id), 0);
+        assert_int_equal(id_make("op", o.id), 0);
+        (void)snprintf(c.sandbox_id, sizeof(c.sandbox_id), "%s", i < mine ? mine_id : "sb");
+        memcpy(o.sandbox_id, c.sandbox_id, sizeof(o.sandbox_id));
+        assert_int_equal(store_checkpoint_insert(f->store, &c, &err), 0);
+        assert_int_equal(store_operation_insert(f->store, &o, &err), 0);
+    }
+    assert_int_equal(store_commit(f->store, &err), 0);
+}
+
+struct page_costs {
+    int checkpoints;
+    int operations;
+    int behind; /* of all checkpoints, a page far behind the newest */
+};
+
+static void take_costs(const struct fixture *f, const char *mine_id, struct page_costs *ret)
+{
+    struct checkpoint_filter checkpoints = {.sandbox_id = mine_id, .limit = 10};
+    struct operation_filter operations = {.sandbox_id = mine_id, .limit = 10};
+    struct checkpoint_filter behind = {.before_seq = 11, .limit = 10};
+    struct error err = {0};
+    int seen = 0;
+
+    *ret = (struct page_costs){0};
+    sqlite3_progress_handler(store_handle(f->store), 1, count_step, &ret->checkpoints);
+    assert_int_equal(store_checkpoint_list(f->store, &checkpoints, see_checkpoint, &seen, &err), 0);
+    sqlite3_progress_handler(store_handle(f->store), 1, count_step, &ret->operations);
+    assert_int_equal(store_operation_list(f->store, &operations, see_operation, &seen, &err), 0);
+    sqlite3_progress_handler(store_handle(f->store), 1, count_step, &ret->behind);
+    assert_int_equal(store_checkpoint_list(f->store, &behind, see_checkpoint, &seen, &err), 0);
+    sqlite3_progress_handler(store_handle(f->store), 0, NULL, NULL);
+    assert_int_equal(seen, 30);
+}
+
+/* Not by the clock: by the steps that SQLite takes. */
+static void test_page_costs_the_same(void **state)
+{
+    struct fixture *f = *state;
+    struct page_costs few;
+    struct page_costs many;
+    char id[ID_SIZE];
+
+    assert_int_equal(id_make("sb", id), 0);
+    fill_lists(f, id, 20, 12);
+    take_costs(f, id, &few);
+    assert_true(few.checkpoints > 100 && few.operations > 100 && few.behind > 100);
+    fill_lists(f, id, 1000, 0);
+    take_costs(f, id, &many);
+    assert_true(many.checkpoints < few.checkpoints + few.checkpoints / 10);
+    assert_true(many.operations < few.operations + few.operations / 10);
+    assert_true(many.behind < few.behind + few.behind / 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_sandbox_record, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sandbox_list, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_page_costs_the_same, setup, teardown),
         cmocka_unit_test_setup_teardown(test_operations, setup, teardown),
         cmocka_unit_test_setup_teardown(test_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(test_idempotency, setup, teardown),
