@@ -36,12 +36,14 @@ struct checkpoint *checkpoint_new(struct node *node, const char *id)
     list_init(&ck->waiters);
     (void)snprintf(ck->info.id, sizeof(ck->info.id), "%s", id);
     list_append(&node->parts->checkpoints.checkpoints, &ck->link);
+    id_table_add(&node->parts->checkpoints.by_id, &ck->by_id, ck->info.id);
     return ck;
 }
 
 static void free_checkpoint(struct checkpoint *ck)
 {
     list_remove(&ck->link);
+    id_table_remove(&ck->node->parts->checkpoints.by_id, &ck->by_id);
     while (!list_is_empty(&ck->waiters)) {
         struct waiter *w = list_entry(ck->waiters.next, struct waiter, link);
 
@@ -67,18 +69,9 @@ void checkpoint_free_all(struct node *node)
 
 struct checkpoint *checkpoint_find(struct node *node, const char *id)
 {
-    struct list *it;
-    struct list *following;
+    struct id_entry *found = id_table_find(&node->parts->checkpoints.by_id, id);
 
-    list_foreach(it, following, &node->parts->checkpoints.checkpoints)
-    {
-        struct checkpoint *ck = list_entry(it, struct checkpoint, link);
-
-        if (strcmp(ck->info.id, id) == 0) {
-            return ck;
-        }
-    }
-    return NULL;
+    return found == NULL ? NULL : list_entry(found, struct checkpoint, by_id);
 }
 
 bool checkpoint_is_image(const struct checkpoint *ck)
@@ -91,20 +84,17 @@ bool checkpoint_is_stored(const struct checkpoint *ck)
     return !checkpoint_is_image(ck) && !ck->info.is_local;
 }
 
-struct checkpoint *checkpoint_next(struct node *node, unsigned int *index)
+struct checkpoint *checkpoint_next(struct node *node, struct checkpoint_walk *walk)
 {
-    struct list *it;
-    struct list *following;
-    unsigned int i = 0;
+    struct list *head = &node->parts->checkpoints.checkpoints;
+    struct list *it = walk->seen == 0 ? head->next : walk->following;
 
-    list_foreach(it, following, &node->parts->checkpoints.checkpoints)
-    {
-        if (i++ == *index) {
-            (*index)++;
-            return list_entry(it, struct checkpoint, link);
-        }
+    if (it == head) {
+        return NULL;
     }
-    return NULL;
+    walk->following = it->next;
+    walk->seen++;
+    return list_entry(it, struct checkpoint, link);
 }
 
 void checkpoint_path(

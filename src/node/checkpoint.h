@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "node/id_table.h"
 #include "node/objects.h"
 #include "node/sandbox.h"
 
@@ -57,6 +58,7 @@ struct checkpoint_info {
 
 struct checkpoint {
     struct list link;
+    struct id_entry by_id;
     struct node *node;
     struct checkpoint_info info;
     enum checkpoint_state state;
@@ -76,6 +78,13 @@ struct checkpoint_copy {
 
 struct checkpoint_set {
     struct list checkpoints;
+    struct id_table by_id;
+};
+
+/* Where a look at all of them is; all zero at first. */
+struct checkpoint_walk {
+    struct list *following;
+    unsigned int seen;
 };
 
 /* Exactly one of ck and err is set, but for the end of a removal, which sets neither. */
@@ -89,8 +98,8 @@ bool checkpoint_is_stored(const struct checkpoint *ck);
 int checkpoint_load_all(struct node *node) _must_check_;
 void checkpoint_free_all(struct node *node);
 struct checkpoint *checkpoint_find(struct node *node, const char *id);
-/* Start with index 0, ends with NULL. */
-struct checkpoint *checkpoint_next(struct node *node, unsigned int *index);
+/* The next one, NULL at the end. Of them all only the one that was given last may go meanwhile. */
+struct checkpoint *checkpoint_next(struct node *node, struct checkpoint_walk *walk);
 /* New reference; NULL for lack of memory. */
 struct json_t *checkpoint_describe(const struct checkpoint *ck);
 /* "<volume>/checkpoints/<id><suffix>/<name>" */

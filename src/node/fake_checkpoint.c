@@ -18,12 +18,13 @@ struct checkpoint *checkpoint_find(struct node *node, const char *id)
     return NULL;
 }
 
-struct checkpoint *checkpoint_next(struct node *node, unsigned int *index)
+struct checkpoint *checkpoint_next(struct node *node, struct checkpoint_walk *walk)
 {
     static const struct checkpoint listed = {.manifest = "m"};
 
     /* Nobody writes to what is only listed. */
-    return (*index)++ < data_rig_checkpoints(node) ? (struct checkpoint *)(uintptr_t)&listed : NULL;
+    return walk->seen++ < data_rig_checkpoints(node) ? (struct checkpoint *)(uintptr_t)&listed
+                                                     : NULL;
 }
 
 struct json_t *checkpoint_describe(const struct checkpoint *ck)

@@ -211,6 +211,7 @@ void handle_feed(struct call *call, json_t *body)
         {"X-Request-Id", call->request_id},
     };
     struct feed_reader *reader = calloc(1, sizeof(*reader));
+    struct checkpoint_walk walk = {0};
     unsigned int index = 0;
     const struct sandbox *sb;
     const struct checkpoint *ck;
@@ -235,8 +236,7 @@ void handle_feed(struct call *call, json_t *body)
             write_event(reader, "sandbox", sandbox_describe(sb));
         }
     }
-    index = 0;
-    while ((ck = checkpoint_next(call->data->node, &index)) != NULL) {
+    while ((ck = checkpoint_next(call->data->node, &walk)) != NULL) {
         if (ck->manifest[0] != '\0') {
             write_event(reader, "checkpoint", checkpoint_describe(ck));
         }

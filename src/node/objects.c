@@ -69,20 +69,23 @@ static void note_success(struct objects *o)
 
 /* ---- what is wanted ---- */
 
-static struct objects_entry *find_in(struct list *head, const char *owner)
+static struct objects_entry *find_entry(const struct objects *o, const char *owner)
 {
-    struct list *it;
-    struct list *following;
+    struct id_entry *found = id_table_find(&o->by_owner, owner);
 
-    list_foreach(it, following, head)
-    {
-        struct objects_entry *e = list_entry(it, struct objects_entry, link);
+    return found == NULL ? NULL : list_entry(found, struct objects_entry, by_owner);
+}
 
-        if (strcmp(e->owner, owner) == 0) {
-            return e;
-        }
-    }
-    return NULL;
+static void append_entry(struct objects *o, struct objects_entry *e)
+{
+    list_append(&o->entries, &e->link);
+    id_table_add(&o->by_owner, &e->by_owner, e->owner);
+}
+
+static void take_entry(struct objects *o, struct objects_entry *e)
+{
+    list_remove(&e->link);
+    id_table_remove(&o->by_owner, &e->by_owner);
 }
 
 static void count(struct objects *o, enum objects_want want, int by)
@@ -95,17 +98,17 @@ static void count(struct objects *o, enum objects_want want, int by)
 static void drop_entry(struct objects *o, struct objects_entry *e)
 {
     count(o, e->want, -1);
-    list_remove(&e->link);
+    take_entry(o, e);
     free(e);
 }
 
 static void want(struct objects *o, const char *owner, enum objects_want what)
 {
-    struct objects_entry *e = find_in(&o->entries, owner);
+    struct objects_entry *e = find_entry(o, owner);
 
     if (e != NULL) {
         count(o, e->want, -1);
-        list_remove(&e->link);
+        take_entry(o, e);
     } else {
         e = calloc(1, sizeof(*e));
         if (e == NULL) {
@@ -117,7 +120,7 @@ static void want(struct objects *o, const char *owner, enum objects_want what)
     }
     e->want = what;
     count(o, what, 1);
-    list_append(&o->entries, &e->link);
+    append_entry(o, e);
     objects_go_on(o);
 }
 
@@ -218,7 +221,7 @@ static void done_mark(void *arg)
 
     if (o->obsolete || put->result == -ENOENT) {
         /* It was woken or removed meanwhile. What is wanted since then counts. */
-        if (find_in(&o->entries, put->owner) == NULL) {
+        if (find_entry(o, put->owner) == NULL) {
             objects_forget(put->node, put->owner);
         }
     } else if (put->result < 0) {
@@ -246,7 +249,7 @@ static uint64_t number(const json_t *object, const char *key)
 static void leave_local(struct objects *o, const struct objects_put *put, const struct error *err)
 {
     log_warning("snapshot_stays_local", "owner=%s error=%s", put->owner, LOG_STR(err->message));
-    if (find_in(&o->entries, put->owner) == NULL) {
+    if (find_entry(o, put->owner) == NULL) {
         objects_forget(o->node, put->owner);
     }
 }
@@ -403,10 +406,10 @@ static void on_forgotten(void *arg, const json_t *result, const struct error *er
         char path[OBJECTS_PATH_SIZE];
 
         list_remove(&e->link);
-        if (find_in(&o->entries, e->owner) == NULL) {
+        if (find_entry(o, e->owner) == NULL) {
             if (err != NULL) {
                 count(o, OBJECTS_FORGET, 1);
-                list_append(&o->entries, &e->link);
+                append_entry(o, e);
                 continue;
             }
             forget_path(o->node, e->owner, path, sizeof(path));
@@ -434,7 +437,7 @@ static void start_forget(struct objects *o)
         if (e->want == OBJECTS_FORGET && n < OBJECTS_BATCH) {
             (void)json_array_append_new(json_object_get(request, "owners"), json_string(e->owner));
             count(o, OBJECTS_FORGET, -1);
-            list_remove(&e->link);
+            take_entry(o, e);
             list_append(&o->batch, &e->link);
             n++;
         }
@@ -684,7 +687,7 @@ static void keep_again(struct objects *o, const char *owner, const char *snapsho
 {
     char path[OBJECTS_PATH_SIZE + 32];
 
-    if (manifest[0] != '\0' && (!o->known || find_in(&o->entries, owner) != NULL)) {
+    if (manifest[0] != '\0' && (!o->known || find_entry(o, owner) != NULL)) {
         (void)snprintf(path, sizeof(path), "%.540s/" OBJECTS_MARKER, snapshot);
         if (unlink(path) < 0 && errno != ENOENT) {
             log_warning("objects_not_noted", "owner=%s error=%s", owner, strerror(errno));
@@ -703,6 +706,7 @@ static void load_wanted(struct objects *o)
     char path[OBJECTS_PATH_SIZE];
     _cleanup_closedir_ DIR *dir = NULL;
     const struct dirent *entry;
+    struct checkpoint_walk walk = {0};
     struct checkpoint *ck;
     struct sandbox *sb;
     unsigned int i = 0;
@@ -714,13 +718,12 @@ static void load_wanted(struct objects *o)
             want(o, entry->d_name, OBJECTS_FORGET);
         }
     }
-    while ((ck = checkpoint_next(node, &i)) != NULL) {
+    while ((ck = checkpoint_next(node, &walk)) != NULL) {
         if (ck->state == CHECKPOINT_STATE_READY && checkpoint_is_stored(ck)) {
             checkpoint_path(ck, "", "snapshot", path, sizeof(path));
             keep_again(o, ck->info.id, path, ck->manifest);
         }
     }
-    i = 0;
     while ((sb = sandbox_next(node, &i)) != NULL) {
         if (sb->info.state == SANDBOX_STATE_SUSPENDED) {
             sandbox_dir_path(sb, "suspended", path, sizeof(path));

@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "base/list.h"
+#include "node/id_table.h"
 #include "node/node_private.h"
 #include "node/object_claim.h"
 #include "node/object_place.h"
@@ -25,6 +26,7 @@ enum objects_want {
 
 struct objects_entry {
     struct list link;
+    struct id_entry by_owner; /* while it waits, not in a batch */
     char owner[ID_SIZE];
     enum objects_want want;
 };
@@ -89,6 +91,7 @@ struct objects {
     char program[NODE_PATH_SIZE];
     unsigned int uid;
     struct list entries; /* in the order in which they came */
+    struct id_table by_owner;
     unsigned int keep_count;
     unsigned int forget_count;
     struct objects_put *put; /* under way */

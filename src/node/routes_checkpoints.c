@@ -119,12 +119,12 @@ void handle_checkpoint_put(struct call *call, json_t *body)
 
 void handle_checkpoint_list(struct call *call, json_t *body)
 {
+    struct checkpoint_walk walk = {0};
     const struct checkpoint *ck;
     json_t *items = json_array();
-    unsigned int index = 0;
 
     (void)body;
-    while ((ck = checkpoint_next(call->data->node, &index)) != NULL) {
+    while ((ck = checkpoint_next(call->data->node, &walk)) != NULL) {
         if (!checkpoint_is_image(ck)) {
             (void)json_array_append_new(items, checkpoint_describe(ck));
         }

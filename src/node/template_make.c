@@ -574,10 +574,10 @@ static void remove_image(struct node *node, const char *version)
 
 void template_drop_images(struct node *node)
 {
+    struct checkpoint_walk walk = {0};
     struct checkpoint *ck;
-    unsigned int index = 0;
 
-    while ((ck = checkpoint_next(node, &index)) != NULL) {
+    while ((ck = checkpoint_next(node, &walk)) != NULL) {
         if (checkpoint_is_image(ck) && !ck->remove_wanted &&
             (ck->state == CHECKPOINT_STATE_READY || ck->state == CHECKPOINT_STATE_DAMAGED) &&
             !template_files_exist(node->parts->volume, ck->info.id)) {

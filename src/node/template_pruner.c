@@ -55,6 +55,7 @@ static bool collect(struct template_pruner *pruner)
     const struct base_key *key;
     const struct checkpoint *ck;
     const struct sandbox *sb;
+    struct checkpoint_walk walk = {0};
     unsigned int index = 0;
     bool good = true;
 
@@ -64,8 +65,7 @@ static bool collect(struct template_pruner *pruner)
         good = add_kept(pruner, sandbox_info(sb)->template_version) &&
                add_kept(pruner, sandbox_info(sb)->base_version);
     }
-    index = 0;
-    while (good && (ck = checkpoint_next(pruner->node, &index)) != NULL) {
+    while (good && (ck = checkpoint_next(pruner->node, &walk)) != NULL) {
         good = checkpoint_is_image(ck) || (add_kept(pruner, ck->info.template_version) &&
                                            add_kept(pruner, ck->info.base_version));
     }
