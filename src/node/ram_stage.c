@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "node/admission.h"
+#include "node/cgroup_own.h"
 #include "node/ram_layer.h"
 
 #define MIB         1048576ULL
@@ -16,6 +17,7 @@
 #define GROWTH_MAX  (32 * MIB)
 #define RUNS_MAX    65536U
 #define MEMINFO_MAX 16384U
+#define CGROUP_ROOT "/sys/fs/cgroup"
 
 struct stage_run {
     uint32_t first;
@@ -41,19 +43,24 @@ static int count_run(void *arg, uint32_t first, uint32_t pages)
     return 0;
 }
 
-uint64_t ram_stage_limit_mib(uint64_t available_mib, uint64_t reserve_mib)
+uint64_t ram_stage_limit_mib(uint64_t available_mib, uint64_t reserve_mib, uint64_t group_mib)
 {
     uint64_t limit = available_mib > reserve_mib ? (available_mib - reserve_mib) / 4 : 0;
 
     if (limit < RAM_STAGE_MIB_MIN) {
-        return RAM_STAGE_MIB_MIN;
+        limit = RAM_STAGE_MIB_MIN;
     }
-    return limit < RAM_STAGE_MIB_MAX ? limit : RAM_STAGE_MIB_MAX;
+    if (limit > RAM_STAGE_MIB_MAX) {
+        limit = RAM_STAGE_MIB_MAX;
+    }
+    return limit < group_mib / 4 ? limit : group_mib / 4;
 }
 
 static uint64_t limit_bytes(uint64_t reserve_mib)
 {
     _cleanup_buf_ struct buf text = buf_make(MEMINFO_MAX);
+    _cleanup_buf_ struct buf self = buf_make(CGROUP_OWN_TEXT_MAX);
+    uint64_t group = UINT64_MAX;
     uint64_t available = 0;
     uint64_t total;
 
@@ -61,7 +68,10 @@ static uint64_t limit_bytes(uint64_t reserve_mib)
         admission_parse_meminfo(buf_str(&text), &total, &available) < 0) {
         available = 0;
     }
-    return ram_stage_limit_mib(available, reserve_mib) * MIB;
+    if (file_read(AT_FDCWD, "/proc/self/cgroup", CGROUP_OWN_TEXT_MAX, &self) == 0) {
+        group = cgroup_own_room(CGROUP_ROOT, buf_span(&self));
+    }
+    return ram_stage_limit_mib(available, reserve_mib, group / MIB) * MIB;
 }
 
 static int make_room(struct ram_stage *stage, uint64_t reserve_mib)
@@ -75,7 +85,7 @@ static int make_room(struct ram_stage *stage, uint64_t reserve_mib)
         return r;
     }
     bytes = pages * RAM_PAGE_BYTES;
-    if (bytes > RAM_STAGE_MIB_MIN * MIB && bytes > limit_bytes(reserve_mib)) {
+    if (bytes > limit_bytes(reserve_mib)) {
         return -EFBIG;
     }
     bytes += SPARE_BYTES + (bytes / 2 < GROWTH_MAX ? bytes / 2 : GROWTH_MAX);

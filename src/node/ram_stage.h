@@ -15,8 +15,9 @@
 
 struct ram_stage;
 
-/* What may be copied: above the least, a quarter of what the host has beyond its reserve. */
-uint64_t ram_stage_limit_mib(uint64_t available_mib, uint64_t reserve_mib);
+/* What may be copied: above the least, a quarter of what the host has beyond its reserve; but never
+ * more than a quarter of what space-node's own control group leaves it. */
+uint64_t ram_stage_limit_mib(uint64_t available_mib, uint64_t reserve_mib, uint64_t group_mib);
 /* proc_fd is borrowed until ram_stage_free. NULL: too much, or not possible. */
 struct ram_stage *ram_stage_new(int proc_fd, int image_fd, bool is_memfd, uint64_t reserve_mib);
 void ram_stage_free(struct ram_stage *stage); /* NULL is fine */

@@ -220,10 +220,14 @@ static void test_memory_that_does_not_fit_the_stage(void **state)
 static void test_a_stage_leaves_the_host_its_memory(void **state)
 {
     (void)state;
-    assert_int_equal(ram_stage_limit_mib(0, 1024), RAM_STAGE_MIB_MIN);
-    assert_int_equal(ram_stage_limit_mib(1024, 1024), RAM_STAGE_MIB_MIN);
-    assert_int_equal(ram_stage_limit_mib(1424, 1024), 100);
-    assert_int_equal(ram_stage_limit_mib(4096, 1024), RAM_STAGE_MIB_MAX);
+    assert_int_equal(ram_stage_limit_mib(0, 1024, UINT64_MAX), RAM_STAGE_MIB_MIN);
+    assert_int_equal(ram_stage_limit_mib(1024, 1024, UINT64_MAX), RAM_STAGE_MIB_MIN);
+    assert_int_equal(ram_stage_limit_mib(1424, 1024, UINT64_MAX), 100);
+    assert_int_equal(ram_stage_limit_mib(4096, 1024, UINT64_MAX), RAM_STAGE_MIB_MAX);
+    assert_int_equal(ram_stage_limit_mib(4096, 1024, 2048), RAM_STAGE_MIB_MAX);
+    assert_int_equal(ram_stage_limit_mib(4096, 1024, 480), 120);
+    assert_int_equal(ram_stage_limit_mib(0, 1024, 100), 25); /* below the least */
+    assert_int_equal(ram_stage_limit_mib(4096, 1024, 0), 0);
 }
 
 static void test_a_stage_has_its_own_room_check(void **state)
