@@ -1,16 +1,18 @@
 """What needs many files, processes or events in a sandbox: directories that change while they are walked, a directory of
-LOAD_ENTRIES on the sandbox's own disk, a watch whose reader falls behind, readers of different speed."""
+LOAD_ENTRIES on the sandbox's own disk, a watch whose reader falls behind, readers of different speed, a minute of output
+that nobody reads."""
 
 import collections
 import http.client
 import io
 import os
+import re
 import tarfile
 import threading
 
 import pytest
 
-from harness import poll
+from harness import machine, poll, spec
 from harness.attach import Attached
 from harness.files import Files
 from harness.watch import Watch
@@ -28,6 +30,8 @@ while True:
 """
 ROUNDS = 40
 ENTRIES = int(os.environ.get("LOAD_ENTRIES", "100000"))
+FLOOD_SECONDS = 60
+DAEMONS = ("space-node", "space-api")
 
 MANY = r"""
 #include <errno.h>
@@ -189,3 +193,102 @@ def test_ten_thousand_processes(api, installation, sandboxes):
         assert api.post(f"/v1/sandboxes/{box}/processes/{process['id']}/kill")["killed"] is True
     poll.until(lambda: int(api.check_output(box, "ls /proc | grep -c '^[0-9]'")) < 500, 30, "they are gone")
     assert mib(installation) - before < 24, (before, mib(installation))
+
+
+class MemorySampler(threading.Thread):
+    """The largest memory of each daemon and of each process under the installation's uids (VMMs, the object store's), and
+    of each VMM's control group, with its limit; until `end`."""
+
+    UNLIMITED = 1 << 60  # v1 has no word for it, but a number near the largest
+
+    def __init__(self, installation):
+        super().__init__()
+        self.installation, self.stop, self.problem = installation, threading.Event(), None
+        self.pids = {program: installation.daemon(program) for program in DAEMONS}
+        self.daemons, self.processes, self.groups, self.samples = {}, {}, {}, 0
+
+    def run(self):
+        try:
+            while not self.stop.wait(0.25):
+                self.sample()
+        except Exception as error:  # a thread's failure must reach the test
+            self.problem = error
+
+    def sample(self):
+        for program, pid in self.pids.items():
+            self.note(self.daemons, program, self.anonymous(pid))
+        for pid in self.installation.of_uids():
+            self.note(self.processes, pid, self.anonymous(pid))
+            if machine.status(pid).get("Name") == "space-objects":
+                continue  # in no group of a VMM's
+            try:
+                usage, limit = machine.memory_group(pid)
+                used, text = int(usage.read_text()), limit.read_text().strip()
+            except (OSError, AssertionError):
+                continue  # it has ended, as those of the pool may
+            assert text.isdigit() and int(text) < self.UNLIMITED, f"{limit}: {text}"
+            _, most = self.groups.get(usage.parent, (0, 0))
+            self.groups[usage.parent] = int(text), max(most, used)
+        self.samples += 1
+
+    @staticmethod
+    def note(table, key, kib):
+        table[key] = max(table.get(key, 0), kib)
+
+    @staticmethod
+    def anonymous(pid):
+        return int(machine.status(pid).get("RssAnon", "0 kB").split()[0])
+
+    def end(self):
+        self.stop.set()
+        self.join()
+        assert self.problem is None, self.problem
+
+
+def cap_kib(program):
+    """What systemd holds the daemon to."""
+    unit = (spec.ROOT / f"deploy/systemd/{program}.service.in").read_text()
+    return int(re.search(r"^MemoryMax=(\d+)G$", unit, re.M).group(1)) << 20
+
+
+def kills(group):
+    """How many processes of a group the kernel has ended for lack of memory."""
+    for name in ("memory.events", "memory.oom_control"):
+        for line in machine.read(group / name).decode().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    raise AssertionError(f"{group} does not say")
+
+
+def test_a_minute_of_yes_keeps_everybody_under_its_cap(api, installation, sandboxes):
+    boxes = [sandboxes()["id"] for _ in range(2)]
+    sampler = MemorySampler(installation)
+    sampler.sample()
+    before = dict(sampler.daemons)
+    # The commands' own timeout ends them. One has a reader that reads nothing.
+    floods = [api.start(box, ["yes", "a line of a flood that nobody asked for"], timeout_seconds=FLOOD_SECONDS) for box in boxes]
+    sampler.start()
+    try:
+        with Attached(api, floods[0][1]["id"]):
+            for box in boxes:
+                assert api.check_output(box, ["echo", "served"], timeout_seconds=60) == "served\n"
+            results = [api.result(box, process["id"], wait=FLOOD_SECONDS + 120) for box, (process, _) in zip(boxes, floods)]
+    finally:
+        sampler.end()
+    for result in results:
+        assert result["timed_out"] is True and result["duration_seconds"] > FLOOD_SECONDS - 1, result
+        assert result["stdout_omitted_bytes"] > FLOOD_SECONDS << 20, result["stdout_omitted_bytes"]
+    assert sampler.samples > FLOOD_SECONDS / 6, sampler.samples
+    # Far from the caps, whether anything enforces them here or not: what piles up would be past them in a minute.
+    for program, most in sampler.daemons.items():
+        assert 0 < most < cap_kib(program) / 8, (program, most)
+        assert most - before[program] < 48 << 10, (program, before[program], most)
+    mine = [machine.memory_group(installation.vmm_of(box))[0].parent for box in boxes]
+    for group in mine:
+        limit, most = sampler.groups[group]
+        assert 0 < most <= limit < 2 << 30, (group, most, limit)
+        assert kills(group) == 0
+    # Each process by itself too: the object store's helpers are in no VMM's group.
+    largest = max(limit for limit, _ in sampler.groups.values()) >> 10
+    assert set(map(installation.vmm_of, boxes)) <= set(sampler.processes)
+    assert max(sampler.processes.values()) <= largest, (sampler.processes, largest)
