@@ -145,6 +145,38 @@ def test_errors_to_a_key_have_them_too(api, method, path, body, status):
     assert answer.status == 401 and not set(spec.RATE) & set(answer.headers)
 
 
+OF_SANDBOX = "/v1/sandboxes/sb4kq7m2xw9c5t3n8h6d"
+
+
+@pytest.mark.parametrize("method, path, headers, body, wrong", [
+    ("POST", "/v1/sandboxes", {}, {"template": "base", "nosuch": 1}, "key nosuch is not documented"),
+    ("POST", "/v1/sandboxes", {}, {"template": 1}, "1 is not string"),
+    ("POST", "/v1/sandboxes?wait=1s", {}, {"template": "base"}, "'1s' is not number"),
+    ("POST", "/v1/sandboxes?wait=301", {}, {"template": "base"}, "301 is out of range"),
+    ("POST", "/v1/sandboxes?nosuch=1", {}, {"template": "base"}, "'nosuch'. not documented"),
+    ("POST", "/v1/sandboxes", {}, None, "no body"),
+    ("GET", "/v1/sandboxes", {}, {}, "a body that the document does not know"),
+    ("GET", "/v1/sandboxes?state=odd", {}, None, "'odd' is none of"),
+    ("GET", "/v1/sandboxes?limit=1&limit=2", {}, None, "is given 2 times"),
+    ("GET", "/v1/sandboxes?created_after=yesterday", {}, None, "is no date-time"),
+    ("GET", f"{OF_SANDBOX}/files", {}, None, "path is missing"),
+    ("PUT", f"{OF_SANDBOX}/files?path=a", {"content-encoding": "br"}, "x", "'br' is none of"),
+    ("POST", f"{OF_SANDBOX}/files?path=a", {"content-type": "text/plain"}, "x", "Content-Type 'text/plain'"),
+])
+def test_a_request_that_the_document_does_not_describe_is_found(method, path, headers, body, wrong):
+    raw = None if body is None else json.dumps(body).encode()
+    with pytest.raises(AssertionError, match=wrong):
+        spec.Spec().check_request(method, path, headers, raw)
+
+
+def test_requests_that_the_document_describes_pass():
+    described = spec.Spec()
+    described.check_request("POST", "/v1/sandboxes?wait=1.5", {"Idempotency-Key": "a"}, b'{"template": "base"}')
+    described.check_request(
+        "GET", "/v1/sandboxes?state=running&state=error&metadata.of=x&created_after=2026-01-01T00:00:00%2B01:00", {}, None)
+    described.check_request("GET", f"{OF_SANDBOX}/files?path=%ff", {"Range": "bytes=0-1"}, None)
+
+
 def refused(raw):
     """(status, headers, error) of the answer that closes the connection, held against the document."""
     answer = b""

@@ -83,6 +83,8 @@ class Api:
         answer = self._exchange(method, path, data, head, timeout)
         if check:
             self.spec.check(method, path, answer.status, answer.headers, answer.body)
+            if 200 <= answer.status < 300:
+                self.spec.check_request(method, path, head, data)
         return answer
 
     def _exchange(self, method, path, data, head, timeout):
@@ -186,6 +188,8 @@ class EventStream:
             api.spec.check("GET", path, self.status, answer.headers, body)
             raise ApiError("GET", path, answer)
         api.spec.check("GET", path, self.status, dict(self.response.getheaders()), b"")
+        if self.status == 200:
+            api.spec.check_request("GET", path, head, None)
         self.document = api.spec
 
     def __iter__(self):

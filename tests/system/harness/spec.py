@@ -3,13 +3,25 @@
 import json
 import pathlib
 import re
+import urllib.parse
 
 from . import schema
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "src" / "api" / "openapi.json"
 RATE = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
+INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+
+
+def as_meant(described, text):
+    """A parameter's text as the value that it stands for; the text itself where it is none of that type."""
+    forms = {"integer": r"-?\d+", "number": r"-?\d+(\.\d+)?", "boolean": "true|false"}
+    if re.fullmatch(forms.get(described.get("type"), "(?!)"), text):
+        return json.loads(text)
+    if described.get("format") == "date-time" and INSTANT.fullmatch(text):
+        return "2026-01-01T00:00:00.000Z"  # answers have one form of a time, requests all of RFC 3339
+    return text
 
 
 class Spec:
@@ -58,6 +70,54 @@ class Spec:
         self.seen.add((operation["operationId"], status, None))
         self.check_headers(label, response, names)
         self.check_content(label, response, names, body)
+
+    def check_request(self, method, path, headers, body):
+        """Raises when a request that was accepted is not one that the document describes. What is refused may be, too."""
+        template, _, query = path.partition("?")
+        template, operation = self.find(method, template)
+        label = f"{method} {path}, accepted"
+        if not operation or operation["operationId"].startswith("proxyPort"):
+            return  # an answer's check says the first; the second is what the application in the sandbox is told
+        parameters = [self.resolve(parameter) for parameter in operation.get("parameters", [])]
+        self.check_query(label, [p for p in parameters if p["in"] == "query"], query)
+        names = {name.lower(): value for name, value in headers.items()}
+        for parameter in parameters:
+            if parameter["in"] == "header" and parameter["name"].lower() in names:
+                schema.check(self.document, parameter["schema"], names[parameter["name"].lower()],
+                             f"{label}: header {parameter['name']}")
+        self.check_body(label, operation.get("requestBody"), names, body)
+
+    def check_query(self, label, parameters, query):
+        given = {}
+        for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True, errors="surrogateescape"):
+            given.setdefault(name, []).append(value)
+        for parameter in parameters:
+            name, described = parameter["name"], self.resolve(parameter["schema"])
+            where = f"{label}: {name}"
+            if described.get("type") == "object":  # name.KEY=VALUE, for which OpenAPI has no style
+                value = {key[len(name) + 1:]: given.pop(key)[-1] for key in list(given) if key.startswith(f"{name}.")}
+                schema.check(self.document, parameter["schema"], value, where)
+                continue
+            values = given.pop(name, [])
+            assert values or not parameter.get("required"), f"{where} is missing"
+            if described.get("type") == "array":
+                schema.check(self.document, parameter["schema"], values, where)
+            elif values:
+                assert len(values) == 1, f"{where} is given {len(values)} times"
+                schema.check(self.document, parameter["schema"], as_meant(described, values[0]), where)
+        assert not given, f"{label}: {sorted(given)} not documented"
+
+    def check_body(self, label, described, names, body):
+        content = described["content"] if described else {}
+        if not body:  # bytes of any kind may be none
+            assert not ("application/json" in content and described.get("required")), f"{label}: no body"
+            return
+        assert described, f"{label}: a body that the document does not know"
+        if "application/json" in content:
+            schema.check(self.document, content["application/json"]["schema"], json.loads(body), label)
+        elif "multipart/form-data" in content:
+            have = names.get("content-type", "")
+            assert have.startswith("multipart/form-data;"), f"{label}: Content-Type {have!r}"
 
     def check_headers(self, label, response, names, optional=()):
         for name, header in response.get("headers", {}).items():

@@ -24,6 +24,7 @@ class Watch:
             api.spec.check("GET", url, answer.status, headers, answer.body)
             raise ApiError("GET", url, answer)
         api.spec.check("GET", url, 200, headers, b"")
+        api.spec.check_request("GET", url, head, None)
         self.last = after
 
     def __enter__(self):
