@@ -55,12 +55,20 @@ setup_exit() {
     exit "$status"
 }
 
-# setup_tmpdir PARENT: a private directory beside the target, removed at exit. What a killed run
-# left behind is removed first: the callers hold the lock.
+# setup_tmpdir PARENT: a private directory beside the target, removed at exit. It is locked by what runs; what a killed run
+# left behind is not, and is removed first.
 setup_tmpdir() {
+    local parent left
     mkdir -p "$1"
-    rm -rf --one-file-system -- "$1"/.tmp-"$setup_name".*
+    exec {parent}<"$1"
+    flock "$parent" # until ours is locked too
+    for left in "$1"/.tmp-"$setup_name".*; do
+        [ ! -d "$left" ] || flock -n "$left" rm -rf --one-file-system -- "$left" || true
+    done
     setup_tmp=$(mktemp -d "$1/.tmp-$setup_name.XXXXXX")
+    exec {setup_tmp_fd}<"$setup_tmp"
+    flock "$setup_tmp_fd"
+    exec {parent}<&-
 }
 
 # setup_lock FILE: one run at a time; the lock ends with the process, however it ends.

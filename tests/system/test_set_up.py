@@ -1,0 +1,39 @@
+"""What the set-up scripts share (tools/setup/lib.sh)."""
+
+import signal
+import subprocess
+
+from harness.installation import ROOT
+
+# One with a directory of its own and a file there, which says where it is and ends when its input does.
+RUN = f"set -euo pipefail; . {ROOT}/tools/setup/lib.sh; setup_begin one; setup_tmpdir \"$1\"; touch \"$setup_tmp/file\"; echo \"$setup_tmp\"; read -r line || true"
+
+
+def start(parent):
+    run = subprocess.Popen(["bash", "-c", RUN, "bash", str(parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return run, run.stdout.readline().strip()
+
+
+def left(parent):
+    return sorted(str(path.parent) for path in parent.rglob("file"))
+
+
+def test_two_runs_at_once_leave_each_other_their_directories(tmp_path):
+    first, its = start(tmp_path)
+    second, other = start(tmp_path)
+    assert its != other and left(tmp_path) == sorted((its, other))
+    first.communicate("\n")
+    assert first.returncode == 0 and left(tmp_path) == [other]
+    second.communicate("\n")
+    assert second.returncode == 0 and list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path):
+    killed, its = start(tmp_path)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert left(tmp_path) == [its]
+    run, other = start(tmp_path)
+    assert left(tmp_path) == [other]
+    run.communicate("\n")
+    assert run.returncode == 0
