@@ -6,6 +6,7 @@
 
 #include "api/fake_control.h"
 #include "api/fake_files.h"
+#include "api/fake_respond.h"
 #include "api/fake_run.h"
 #include "api/fake_tcp.h"
 #include "base/buf.h"
@@ -57,46 +58,6 @@ struct later {
     bool gone;
     bool loses; /* of a create: as it was asked for */
 };
-
-/* ---- answers ---- */
-
-static void respond(struct http_exchange *exchange, int status, json_t *body)
-{
-    static const struct http_header type[] = {{"Content-Type", "application/json"}};
-    _cleanup_json_ json_t *owned = body;
-    _cleanup_buf_ struct buf text = buf_make(0);
-
-    json_write(owned, &text);
-    http_exchange_respond(exchange, status, type, 1, buf_span(&text));
-}
-
-/* As the node answers a PUT with `run`: the result, and the sandbox in the head. */
-static void respond_put(struct http_exchange *exchange, const json_t *answer, bool is_cut)
-{
-    json_t *sandbox = json_object_get(answer, "sandbox");
-    json_t *run = json_object_get(answer, "run");
-    _cleanup_free_ char *record = json_dumps(sandbox, JSON_COMPACT | JSON_ENSURE_ASCII);
-    const struct http_header headers[] = {{"Content-Type", "application/json"},
-                                          {"X-Space-Sandbox", record}};
-    _cleanup_buf_ struct buf text = buf_make(0);
-
-    (void)json_object_set(run, "sandbox_id", json_object_get(sandbox, "id"));
-    json_write(run == NULL ? answer : run, &text);
-    http_exchange_start(exchange, 200, headers, run == NULL ? 1 : 2, (int64_t)text.n);
-    (void)http_exchange_write(exchange, span_head(buf_span(&text), is_cut ? 6 : text.n));
-    if (!is_cut) {
-        http_exchange_end(exchange);
-    }
-}
-
-static void respond_error(struct http_exchange *exchange, const char *code, const char *field)
-{
-    struct error err;
-    enum error_code value = error_code_find(code);
-
-    (void)error_set_code(&err, value, field, "the fake node says %s", code);
-    respond(exchange, error_code_status(value), json_error_make(&err, "", NULL));
-}
 
 /* ---- sandboxes ---- */
 
@@ -214,7 +175,7 @@ static void answer_put(void *arg)
 {
     struct later *later = arg;
 
-    respond_put(later->exchange, later->body, false);
+    fake_respond_put(later->exchange, later->body, false);
 }
 
 static void end_vm(struct fake *fake, struct fake_sandbox *s)
@@ -232,7 +193,7 @@ static void answer_or_lose(struct later *later, struct fake_sandbox *s, json_t *
 
     if (!later->loses) {
         control_read(later->fake->control_path, &c);
-        respond_put(later->exchange, answer, c.die_in_answer);
+        fake_respond_put(later->exchange, answer, c.die_in_answer);
         json_decref(answer);
         if (c.die_in_answer) {
             loop_timer_free(TAKE(later->timer));
@@ -254,7 +215,7 @@ static void finish_put(void *arg)
     json_t *answer;
 
     if (s == NULL) {
-        respond_error(later->exchange, "conflict", NULL);
+        fake_respond_error(later->exchange, "conflict", NULL);
         return;
     }
     if (strcmp(s->state, "running") != 0) {
@@ -279,17 +240,17 @@ on_put(void *arg, struct http_exchange *exchange, struct span body, const struct
     struct error err;
 
     if (problem != NULL || json_request_parse(body, false, &later->body, &err) < 0) {
-        respond_error(exchange, "invalid_request", "body");
+        fake_respond_error(exchange, "invalid_request", "body");
         return;
     }
     control_read(fake->control_path, &c);
     later->loses = c.lose;
     fake->puts++;
     if (c.fail[0] != '\0' && (c.fail_each == 0 || fake->puts % c.fail_each == 0)) {
-        respond_error(exchange, c.fail,
-                      strcmp(c.fail, "invalid_request") == 0 ? "run.argv"
-                      : strcmp(c.fail, "internal") == 0      ? "vmm_crashed"
-                                                             : NULL);
+        fake_respond_error(exchange, c.fail,
+                           strcmp(c.fail, "invalid_request") == 0 ? "run.argv"
+                           : strcmp(c.fail, "internal") == 0      ? "vmm_crashed"
+                                                                  : NULL);
         return;
     }
     s = find(fake, later->id);
@@ -327,7 +288,7 @@ static void finish_delete(void *arg)
     if (s != NULL) {
         drop_sandbox(later->fake, s);
     }
-    respond(later->exchange, 200, json_object());
+    fake_respond(later->exchange, 200, json_object());
 }
 
 /* ---- commands and sessions ---- */
@@ -340,7 +301,7 @@ static void finish_run(void *arg)
 
     control_read(later->fake->control_path, &c);
     if (s == NULL) {
-        respond_error(later->exchange, "not_found", "sandbox");
+        fake_respond_error(later->exchange, "not_found", "sandbox");
         return;
     }
     if (c.die_in_answer) {
@@ -351,19 +312,19 @@ static void finish_run(void *arg)
     }
     if (c.lose_answer) {
         json_decref(fake_run_result(s->processes, later->body));
-        respond_error(later->exchange, "capacity_unavailable", NULL);
+        fake_respond_error(later->exchange, "capacity_unavailable", NULL);
         return;
     }
     if (strstr(later->path, "/commands") != NULL) {
         const char *process = json_string_value(json_object_get(later->body, "process_id"));
 
         json_decref(fake_run_result(s->processes, later->body)); /* it counts */
-        respond(later->exchange, 201,
-                json_pack("{s:{s:s, s:s, s:O}}", "process", "id", process, "state", "running",
-                          "session_id", json_object_get(later->body, "session_id")));
+        fake_respond(later->exchange, 201,
+                     json_pack("{s:{s:s, s:s, s:O}}", "process", "id", process, "state", "running",
+                               "session_id", json_object_get(later->body, "session_id")));
         return;
     }
-    respond(later->exchange, 200, fake_run_result(s->processes, later->body));
+    fake_respond(later->exchange, 200, fake_run_result(s->processes, later->body));
 }
 
 static void
@@ -376,13 +337,13 @@ on_run(void *arg, struct http_exchange *exchange, struct span body, const struct
     double seconds;
 
     if (problem != NULL || json_request_parse(body, false, &later->body, &err) < 0) {
-        respond_error(exchange, "invalid_request", "body");
+        fake_respond_error(exchange, "invalid_request", "body");
         return;
     }
     argv = json_object_get(later->body, "argv");
     first = json_string_value(json_array_get(argv, 0));
     if (first == NULL && json_object_get(later->body, "shell") == NULL) {
-        respond_error(exchange, "invalid_request", "argv");
+        fake_respond_error(exchange, "invalid_request", "argv");
         return;
     }
     seconds = first != NULL && strcmp(first, "sleep") == 0
@@ -404,7 +365,7 @@ static void on_stdin(void *arg,
     }
     later->taken += piece.n;
     if (last) {
-        respond(exchange, 200, json_pack("{s:I}", "offset", (json_int_t)later->taken));
+        fake_respond(exchange, 200, json_pack("{s:I}", "offset", (json_int_t)later->taken));
     }
 }
 
@@ -470,12 +431,12 @@ static void serve_attach(struct later *later)
     struct byte_stream *stream;
 
     if (strstr(query, "stdout=404") != NULL) {
-        respond_error(later->exchange, "gone", "session");
+        fake_respond_error(later->exchange, "gone", "session");
         return;
     }
     stream = http_exchange_upgrade(later->exchange, "websocket", accept, 1);
     if (stream == NULL) {
-        respond_error(later->exchange, "invalid_request", "Upgrade");
+        fake_respond_error(later->exchange, "invalid_request", "Upgrade");
         return;
     }
     byte_stream_set_callbacks(stream, &callbacks, NULL);
@@ -517,8 +478,9 @@ static void serve_ports(struct later *later, const char *rest)
     uint64_t port = 0;
 
     if (rest[0] == '\0') {
-        respond(later->exchange, 200,
-                json_pack("{s:[o, o]}", "items", fake_tcp_describe(80), fake_tcp_describe(8080)));
+        fake_respond(
+            later->exchange, 200,
+            json_pack("{s:[o, o]}", "items", fake_tcp_describe(80), fake_tcp_describe(8080)));
         return;
     }
     (void)span_parse_u64(span_head(text, slash), UINT16_MAX, &port);
@@ -526,12 +488,12 @@ static void serve_ports(struct later *later, const char *rest)
         struct http_exchange *exchange = later->exchange;
 
         if (!fake_tcp_serve(later->fake->loop, exchange, (unsigned int)port)) {
-            respond_error(exchange, "bad_gateway", NULL);
+            fake_respond_error(exchange, "bad_gateway", NULL);
         }
     } else if (fake_tcp_listens((unsigned int)port)) {
-        respond(later->exchange, 200, fake_tcp_describe((unsigned int)port));
+        fake_respond(later->exchange, 200, fake_tcp_describe((unsigned int)port));
     } else {
-        respond_error(later->exchange, "not_found", "port");
+        fake_respond_error(later->exchange, "not_found", "port");
     }
 }
 
@@ -563,7 +525,7 @@ static void finish_change(void *arg)
 
     later->fake->changes--;
     if (s == NULL) {
-        respond_error(later->exchange, "conflict", NULL);
+        fake_respond_error(later->exchange, "conflict", NULL);
         return;
     }
     (void)snprintf(s->state, sizeof(s->state), "%s",
@@ -587,7 +549,7 @@ static void refuse_change(struct later *later, const char *code, const char *sta
                          "it is %s, says the fake node", state);
     answer = json_error_make(&err, "", NULL);
     (void)json_object_set_new(answer, "sandbox", describe(s, state));
-    respond(later->exchange, error_code_status(value), answer);
+    fake_respond(later->exchange, error_code_status(value), answer);
 }
 
 static void
@@ -627,11 +589,12 @@ static void finish_checkpoint(void *arg)
 
     control_read(later->fake->control_path, &c);
     if (c.change_fail[0] != '\0') {
-        respond_error(later->exchange, c.change_fail, NULL);
+        fake_respond_error(later->exchange, c.change_fail, NULL);
         return;
     }
-    respond(later->exchange, 200,
-            json_pack("{s:s, s:b, s:i}", "id", later->id, "memory", memory, "size_bytes", 4711));
+    fake_respond(
+        later->exchange, 200,
+        json_pack("{s:s, s:b, s:i}", "id", later->id, "memory", memory, "size_bytes", 4711));
 }
 
 static void on_checkpoint(void *arg,
@@ -648,7 +611,7 @@ static void on_checkpoint(void *arg,
     control_read(later->fake->control_path, &c);
     if (c.is_settling) {
         (void)error_set_code(&err, ERROR_FAILED_PRECONDITION, "waking", "not yet");
-        respond(exchange, 409, json_error_make(&err, "", NULL));
+        fake_respond(exchange, 409, json_error_make(&err, "", NULL));
     } else if (c.lose) { /* its sandbox, meanwhile */
         end_vm(later->fake,
                find(later->fake, json_string_value(json_object_get(later->body, "sandbox"))));
@@ -663,7 +626,7 @@ static void serve_checkpoint(struct later *later, const char *method)
     if (strcmp(method, "PUT") == 0) {
         http_exchange_collect_body(later->exchange, 65536, on_checkpoint, later);
     } else {
-        respond(later->exchange, 200, json_object());
+        fake_respond(later->exchange, 200, json_object());
     }
 }
 
@@ -673,7 +636,7 @@ static void serve_delete(struct later *later)
 
     control_read(later->fake->control_path, &c);
     if (c.delete_fail) {
-        respond_error(later->exchange, "internal", NULL);
+        fake_respond_error(later->exchange, "internal", NULL);
         return;
     }
     after(later, c.delete_delay_ms, finish_delete);
@@ -689,9 +652,9 @@ static void serve_sandbox(struct later *later, const char *method, const char *r
     } else if (rest[0] == '\0' && strcmp(method, "DELETE") == 0) {
         serve_delete(later);
     } else if (s == NULL) {
-        respond_error(exchange, "not_found", "sandbox");
+        fake_respond_error(exchange, "not_found", "sandbox");
     } else if (rest[0] == '\0') {
-        respond(exchange, 200, describe(s, s->state));
+        fake_respond(exchange, 200, describe(s, s->state));
     } else if (strcmp(rest, "/pause") == 0 || strcmp(rest, "/suspend") == 0 ||
                strcmp(rest, "/wake") == 0 || strcmp(rest, "/rollback") == 0) {
         http_exchange_collect_body(exchange, 65536, on_change, later);
@@ -702,14 +665,15 @@ static void serve_sandbox(struct later *later, const char *method, const char *r
     } else if (strcmp(rest, "/console") == 0) {
         http_exchange_respond(exchange, 200, NULL, 0, span_of_str("login:"));
     } else if (strcmp(rest, "/processes") == 0) {
-        respond(exchange, 200,
-                json_pack("{s:[{s:s},{s:s},{s:s}]}", "items", "id", "c", "id", "b", "id", "a"));
+        fake_respond(
+            exchange, 200,
+            json_pack("{s:[{s:s},{s:s},{s:s}]}", "items", "id", "c", "id", "b", "id", "a"));
     } else if (strncmp(rest, "/ports", 6) == 0) {
         serve_ports(later, &rest[6]);
     } else if (strstr(rest, "/stdin") != NULL) {
         http_exchange_stream_body(exchange, on_stdin, later);
     } else {
-        respond(exchange, 200, json_object());
+        fake_respond(exchange, 200, json_object());
     }
 }
 
@@ -751,17 +715,17 @@ static void on_request(void *ctx, struct http_exchange *exchange)
     }
     later = later_new(fake, exchange);
     if (strcmp(path, "/n1/node") == 0) {
-        respond(exchange, 200,
-                json_pack("{s:b, s:[s], s:s, s:{s:i, s:i}, s:{s:i}}", "ready", !c.not_ready,
-                          "waiting_for", "adoption", "version", "0.0", "vcpus", "host", 2,
-                          "admitted", 1, "memory", "total_mib", 4096));
+        fake_respond(exchange, 200,
+                     json_pack("{s:b, s:[s], s:s, s:{s:i, s:i}, s:{s:i}}", "ready", !c.not_ready,
+                               "waiting_for", "adoption", "version", "0.0", "vcpus", "host", 2,
+                               "admitted", 1, "memory", "total_mib", 4096));
     } else if (strcmp(path, "/n1/templates") == 0) {
-        respond(exchange, 200,
-                json_pack("{s:[{s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:b, s:b, s:n, s:[]}]}", "items",
-                          "name", "base", "version", "tm00000000000000000a", "vcpus", 1,
-                          "memory_mib", 512, "disk_mib", 4096, "user", "user", "created_at",
-                          "2026-01-01T00:00:00.000Z", "current", 1, "memory", 0, "checkpoint_id",
-                          "env_names"));
+        fake_respond(exchange, 200,
+                     json_pack("{s:[{s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:b, s:b, s:n, s:[]}]}",
+                               "items", "name", "base", "version", "tm00000000000000000a", "vcpus",
+                               1, "memory_mib", 512, "disk_mib", 4096, "user", "user", "created_at",
+                               "2026-01-01T00:00:00.000Z", "current", 1, "memory", 0,
+                               "checkpoint_id", "env_names"));
     } else if (strcmp(path, "/n1/events") == 0) {
         serve_feed(later);
     } else if (strncmp(path, PREFIX, sizeof(PREFIX) - 1) == 0 &&
@@ -769,19 +733,19 @@ static void on_request(void *ctx, struct http_exchange *exchange)
         memcpy(later->id, &path[sizeof(PREFIX) - 1], ID_LENGTH);
         serve_sandbox(later, method, &path[sizeof(PREFIX) - 1 + ID_LENGTH]);
     } else if (strcmp(path, "/n1/checkpoints") == 0) {
-        respond(exchange, 200, control_checkpoints(later->fake->control_path));
+        fake_respond(exchange, 200, control_checkpoints(later->fake->control_path));
     } else if (strncmp(path, "/n1/checkpoints/", 16) == 0) {
         (void)snprintf(later->id, sizeof(later->id), "%.20s", &path[16]);
         serve_checkpoint(later, method);
     } else {
-        respond_error(exchange, "not_found", "route");
+        fake_respond_error(exchange, "not_found", "route");
     }
 }
 
 static void on_refused(void *ctx, const struct error *err, struct http_exchange *exchange)
 {
     (void)ctx;
-    respond_error(exchange, error_code_name(err->code), NULL);
+    fake_respond_error(exchange, error_code_name(err->code), NULL);
 }
 
 int fake_node_main(const char *socket_path, const char *control_path)

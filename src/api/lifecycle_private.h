@@ -70,6 +70,8 @@ void job_free(struct job *job);
 /* After a start: of the operation. One that has waited so far has only what is left of its time. */
 void job_load(struct job *job, const struct operation *o);
 struct list *lifecycle_jobs(struct api *api); /* all, by link */
+/* It pauses, suspends or wakes. */
+bool job_is_change(const struct job *job);
 struct job *job_find(const struct api *api, const char *sandbox_id);
 struct job *job_find_last(const struct api *api, const char *sandbox_id);
 int job_count(const struct api *api, const char *sandbox_id);
