@@ -208,6 +208,15 @@ static void undo_boot(struct sandbox *sb)
     (void)sandbox_write_journal(sb);
 }
 
+/* Of a create or a deletion that did not end. */
+static void remove_left_over(struct sandbox *sb)
+{
+    sb->info.state = SANDBOX_STATE_ERROR;
+    sb->await_reap = true;
+    sb->is_left_over = true;
+    sandbox_begin_delete(sb);
+}
+
 static void adopt_record(struct adoption *a, struct sandbox *sb, const struct journal *j)
 {
     sb->info = j->info;
@@ -239,9 +248,7 @@ static void adopt_record(struct adoption *a, struct sandbox *sb, const struct jo
     case SANDBOX_STATE_CREATING: /* nobody was told that it exists */
     case SANDBOX_STATE_DELETING:
     case SANDBOX_STATE_DELETED:
-        sb->info.state = SANDBOX_STATE_ERROR;
-        sb->await_reap = true;
-        sandbox_begin_delete(sb);
+        remove_left_over(sb);
         break;
     case SANDBOX_STATE_ERROR:
     case SANDBOX_STATE_COUNT:
@@ -291,12 +298,8 @@ static void adopt_dir(struct adoption *a, const char *id)
     }
     if (r == 0) {
         adopt_record(a, sb, &j);
-    } else if (r == -ENOENT) {
-        /* Killed while it was created, when the directory alone tells of it, or at the end of a
-         * deletion. */
-        sb->info.state = SANDBOX_STATE_ERROR;
-        sb->await_reap = true;
-        sandbox_begin_delete(sb);
+    } else if (r == -ENOENT) { /* the directory alone tells of it */
+        remove_left_over(sb);
     } else {
         show_damaged(sb, r);
     }

@@ -57,6 +57,7 @@ struct sandbox {
     unsigned int vms_going; /* VMs that ended and whose parts are being removed */
     unsigned int attempts;  /* VMs that were given to its creation */
     bool await_reap;        /* found at the start: what it left behind is being reaped */
+    bool is_left_over;      /* found at the start, and not whole: it goes, and may be made again */
     bool remove_wanted;
     char manifest[OBJECTS_NAME_SIZE]; /* of its snapshot in the object store; "": not there */
     bool fetched;                     /* created from there, and has not run yet */
@@ -161,8 +162,7 @@ void sandbox_link_ram(struct sandbox *sb, const char *ram_path);
 /* sandbox_pause.c */
 /* An adopted one that is paused, or shall run: stops or continues the VM as its record says. */
 void sandbox_settle_adopted(struct sandbox *sb);
-/* The guest has answered HELLO and expects WAKE: goes on with that, or makes sure that it speaks.
- */
+/* The guest has answered HELLO and expects WAKE: goes on with that, or makes sure it speaks. */
 void sandbox_finish_wake(struct sandbox *sb);
 /* sandbox_env.c */
 int sandbox_store_env(struct sandbox *sb);

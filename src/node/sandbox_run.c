@@ -583,6 +583,11 @@ int sandbox_create(struct node *node,
     int r;
 
     if (sb != NULL) {
+        if (sb->info.state == SANDBOX_STATE_DELETING && sb->is_left_over) {
+            return error_set_code(err, ERROR_SERVICE_UNAVAILABLE, NULL,
+                                  "what a killed node left of sandbox %s is being removed",
+                                  spec->id);
+        }
         if (sb->info.state == SANDBOX_STATE_DELETING) {
             return error_set_code(err, ERROR_CONFLICT, NULL, "sandbox %s is being deleted",
                                   spec->id);

@@ -795,6 +795,30 @@ def test_each_step(world, kind):
     world.nothing_is_left_over()
 
 
+def test_a_create_waits_for_what_is_left_of_its_first_try(world):
+    """Which the new node removes: the API repeats the create before that has ended."""
+    verb, steps = CreateFromCheckpoint(world), world.steps
+    verb.prepare()
+    steps.since(steps.mark())  # what that left to do
+    steps.arm("space-node", "wrote journal.json creating", 1)
+    asking = Asking(verb)
+    asking.start()
+    poll.until(lambda: steps.is_reached("space-node"), 60, "it is being created")
+    made, = world.known() - verb.before
+    steps.arm("space-node", "remove sandbox", 1)
+    world.installation.kill_daemon("space-node")
+    poll.until(lambda: steps.is_reached("space-node"), 60, "what is left of it is being removed")
+    put = f'method=PUT path="/n1/sandboxes/{made}"'
+    poll.until(lambda: (world.installation.logs / "space-node.log").read_text(encoding="utf-8").count(put) >= 2, 60, "it is repeated")
+    steps.release("space-node")
+    asking.join(2 * PATIENCE_SECONDS)
+    assert asking.problem is None and asking.answer.status == 201, asking.answer
+    assert asking.answer.json["sandbox"]["id"] == made
+    verb.check(asking.answer, "space-node")
+    verb.drop()
+    world.nothing_is_left_over()
+
+
 def test_all_were_hit(world):
     print(f"struck/vacant/missed: {told(world.results)}")
     assert not [role for role, result in world.results if result in ("missed", "failed") and role != "seldom"]
