@@ -129,7 +129,7 @@ int json_fields_finish(struct json_fields *f)
     const char *key;
     json_t *value;
 
-    if (f->error != 0) {
+    if (f->error != 0 && !f->misses) {
         return f->error;
     }
     json_object_foreach(f->object, key, value) {
@@ -147,7 +147,7 @@ int json_fields_finish(struct json_fields *f)
             return f->error;
         }
     }
-    return 0;
+    return f->error;
 }
 
 void json_fields_skip(struct json_fields *f, const char *name)
@@ -178,8 +178,10 @@ void json_fields_require(struct json_fields *f, const char *name)
 {
     const json_t *value = json_object_get(f->object, name);
 
-    if (value == NULL || json_is_null(value)) {
+    if (f->error == 0 && (value == NULL || json_is_null(value))) {
+        json_fields_skip(f, name);
         fail_with(f, name, "is required");
+        f->misses = true;
     }
 }
 
@@ -256,7 +258,7 @@ int64_t json_fields_duration_ms(
     }
     seconds = json_number_value(value);
     if (!(seconds * 1000.0 >= (double)min_ms && seconds * 1000.0 <= (double)max_ms)) {
-        json_fields_fail(f, name, "must be between %g and %g seconds, got %g",
+        json_fields_fail(f, name, "must be between %.10g and %.10g seconds, got %.10g",
                          (double)min_ms / 1000.0, (double)max_ms / 1000.0, seconds);
         return initial_ms;
     }

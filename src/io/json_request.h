@@ -28,7 +28,8 @@ struct json_fields {
     char prefix[48]; /* "" or "run." */
     const char *known[JSON_FIELDS_MAX];
     size_t known_count;
-    int error; /* 0 or the first -errno */
+    int error;   /* 0 or the first -errno */
+    bool misses; /* it is of a required field that is not there */
 };
 
 static inline void cleanup_json(json_t **p)
@@ -53,7 +54,8 @@ void json_fields_start(struct json_fields *f,
                        json_t *object,
                        const char *prefix,
                        struct error *err);
-/* 0 when all went well and no unknown key is left, else -errno with err filled. */
+/* 0 when all went well and no unknown key is left, else -errno with err filled. Of an unknown key
+ * and a required one that is missing the unknown one is told: it may be the other, misspelt. */
 int json_fields_finish(struct json_fields *f) _must_check_;
 /* Records a failure of the caller's own checks: message is "NAME " and the formatted text. */
 void json_fields_fail(struct json_fields *f, const char *name, const char *format, ...)

@@ -146,6 +146,47 @@ static void test_fields_refuse(void **state)
     expect_failure("{\"a\":[1,2]}", "run.a", "run.a must have at most 1 entries, got 2");
 }
 
+/* A field that is missing may be the unknown one, misspelt. */
+static void expect_missing(const char *text, const char *field, const char *message)
+{
+    _cleanup_json_ json_t *o = parse(text);
+    struct error err = {0};
+    struct json_fields f;
+
+    json_fields_start(&f, o, "", &err);
+    json_fields_require(&f, "template");
+    (void)json_fields_string(&f, "template", 1, 9, NULL);
+    (void)json_fields_unsigned(&f, "vcpus", 1, 8, 1);
+    assert_int_equal(json_fields_finish(&f), -EINVAL);
+    assert_string_equal(err.field, field);
+    assert_string_equal(err.message, message);
+}
+
+static void test_a_missing_field_and_an_unknown_one(void **state)
+{
+    (void)state;
+    expect_missing("{}", "template", "template is required");
+    expect_missing("{\"template\":null}", "template", "template is required");
+    expect_missing("{\"vcpus\":99}", "template", "template is required");
+    expect_missing("{\"tmplate\":\"base\"}", "tmplate", "unknown field tmplate");
+    expect_missing("{\"template\":\"base\",\"vcpus\":99,\"x\":1}", "vcpus",
+                   "vcpus must be between 1 and 8, got 99");
+}
+
+static void test_long_times_are_written_out(void **state)
+{
+    _cleanup_json_ json_t *o = parse("{\"t\":40000000.5}");
+    struct error err = {0};
+    struct json_fields f;
+
+    (void)state;
+    json_fields_start(&f, o, "", &err);
+    (void)json_fields_duration_ms(&f, "t", 1, 31536000000, 7);
+    assert_int_equal(json_fields_finish(&f), -EINVAL);
+    assert_string_equal(err.message,
+                        "t must be between 0.001 and 31536000 seconds, got 40000000.5");
+}
+
 /* As jansson writes it: what a text means does not depend on the writer. */
 static void expect_written(json_t *value)
 {
@@ -279,6 +320,8 @@ int main(void)
         cmocka_unit_test(test_parse_value_count),
         cmocka_unit_test(test_fields_read),
         cmocka_unit_test(test_fields_refuse),
+        cmocka_unit_test(test_a_missing_field_and_an_unknown_one),
+        cmocka_unit_test(test_long_times_are_written_out),
         cmocka_unit_test(test_write),
         cmocka_unit_test(test_envelope),
         cmocka_unit_test(test_envelope_with_errno),
