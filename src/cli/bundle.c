@@ -229,6 +229,25 @@ static int pack(const char *stage, const char *path, struct error *err)
     return status > 0 ? error_set(err, EPROTO, "tar failed (status %d)", status) : status;
 }
 
+int bundle_check_place(const char *path, struct error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_MAX] = ".";
+    struct stat st;
+
+    if (slash != NULL &&
+        span_copy_str(span_make(path, (size_t)(slash - path) + 1), parent, sizeof(parent)) < 0) {
+        return error_set(err, ENAMETOOLONG, "the path of the bundle is too long");
+    }
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        return error_set(err, EISDIR, "cannot write %.200s: it is a directory", path);
+    }
+    if (access(parent, W_OK | X_OK) < 0) {
+        return error_set(err, errno, "cannot write %.200s: %s", path, strerror(errno));
+    }
+    return 0;
+}
+
 int bundle_write(struct cli *cli, const json_t *doctor, const char *path, struct error *err)
 {
     struct bundle b = {.cli = cli, .dir_fd = -1};

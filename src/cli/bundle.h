@@ -11,6 +11,8 @@
 
 struct cli;
 
+/* Whether a file can be made there, before all is gathered that goes into it. */
+int bundle_check_place(const char *path, struct error *err) _must_check_;
 /* Writes the .tar.gz, mode 0600. */
 int bundle_write(struct cli *cli, const json_t *doctor, const char *path, struct error *err)
     _must_check_;

@@ -200,14 +200,15 @@ int cmd_rollback(struct cli *cli, const struct args *args)
     char checkpoint[ID_SIZE];
     char id[ID_SIZE];
 
+    /* Found before it is asked about. */
+    if (cli_connect(cli, &err) < 0 || api_find_sandbox(cli, args_word(args, 0), id, &err) < 0 ||
+        api_find_checkpoint(cli, args_word(args, 1), id, checkpoint, &err) < 0) {
+        return cli_fail(cli, &err);
+    }
     if (asks(cli, args) && !cli_confirm(cli, "Put %s back to %s? What it did since is lost.",
                                         args_word(args, 0), args_word(args, 1))) {
         cli_note("nothing was changed");
         return EXIT_STATUS_REFUSED;
-    }
-    if (cli_connect(cli, &err) < 0 || api_find_sandbox(cli, args_word(args, 0), id, &err) < 0 ||
-        api_find_checkpoint(cli, args_word(args, 1), id, checkpoint, &err) < 0) {
-        return cli_fail(cli, &err);
     }
     body = json_pack("{s:s}", "checkpoint_id", checkpoint);
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s/rollback?wait=60", id);

@@ -103,7 +103,8 @@ int cmd_doctor(struct cli *cli, const struct args *args)
     struct error err = {0};
     int printed;
 
-    if (bundle != NULL && (cli_need_settings(cli, &err) < 0)) {
+    if (bundle != NULL &&
+        (cli_need_settings(cli, &err) < 0 || bundle_check_place(bundle, &err) < 0)) {
         return cli_fail(cli, &err);
     }
     doctor_examine(&d);

@@ -31,8 +31,11 @@ int cmd_create(struct cli *cli, const struct args *args)
     _cleanup_json_ json_t *answer = NULL;
     _cleanup_buf_ struct buf out = buf_make(0);
 
-    if (body != NULL && (word == NULL) == (checkpoint == NULL)) {
+    if (body != NULL && word == NULL && checkpoint == NULL) {
         (void)error_set(&err, EINVAL, "from what? A TEMPLATE, or --checkpoint CHECKPOINT");
+    } else if (body != NULL && word != NULL && checkpoint != NULL) {
+        (void)error_set(&err, EINVAL,
+                        "TEMPLATE and --checkpoint exclude each other: a checkpoint has its own");
     }
     if (body == NULL || err.errnum != 0) {
         return cli_fail_usage(cli, &err);

@@ -284,6 +284,10 @@ static int print_report(const json_t *document)
         put_line(&out, "installation", "%s (%s)", api_text(document, "installation"),
                  api_text(document, "config"));
     }
+    if (api_text(document, "missing_settings")[0] != '\0') {
+        put_line(&out, "settings", "missing: there is no %s",
+                 api_text(document, "missing_settings"));
+    }
     if (is_stopped(document)) {
         put_line(&out, "state", "stopped: no daemon runs; `sudo space up` starts them");
         return cli_print(&out);
@@ -314,6 +318,9 @@ int cmd_status(struct cli *cli, const struct args *args)
         if (geteuid() == 0) {
             gather_node(cli, &report);
         }
+    }
+    if (!cli->has_settings && strcmp(cli->config.url_source, "the default") == 0) {
+        (void)json_object_set_new(owned, "missing_settings", json_string(cli->config_path));
     }
     gather_api(cli, &report);
     gather_nodes(cli, &report);

@@ -268,6 +268,17 @@ static void check_listen(const struct cli *cli)
     }
 }
 
+/* Said now rather than by the first suspend. */
+static void check_store(const struct cli *cli)
+{
+    const char *path = cli->settings.objects_store;
+
+    if (path[0] == '/' && access(path, F_OK) < 0) {
+        cli_note("space: warning: objects.store = %s: %s; `space doctor` says how to make it", path,
+                 strerror(errno));
+    }
+}
+
 /* Easily forgotten after a maintenance. */
 static void check_drain(const struct cli *cli)
 {
@@ -336,6 +347,7 @@ int cmd_up(struct cli *cli, const struct args *args)
     }
     check_admin_key(cli);
     check_listen(cli);
+    check_store(cli);
     check_drain(cli);
     return EXIT_STATUS_DONE;
 }

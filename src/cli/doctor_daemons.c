@@ -41,9 +41,12 @@ static void check_port(struct doctor *d, bool api_runs)
     }
     if (readiness_check_port(&d->cli->settings, &err) == 0) {
         doctor_put(d, "port", DOCTOR_OK, NULL, "%s is free", d->cli->settings.api_listen);
+    } else if (err.errnum == EADDRINUSE) {
+        doctor_put(d, "port", DOCTOR_MISSING,
+                   "ss -ltnp shows which: stop it, or set another api.listen",
+                   "%s is taken by another program or installation", d->cli->settings.api_listen);
     } else {
-        doctor_put(d, "port", DOCTOR_MISSING, "ss -ltnp shows who has it; or set api.listen", "%s",
-                   err.message);
+        doctor_put(d, "port", DOCTOR_MISSING, "correct api.listen", "%s", err.message);
     }
 }
 

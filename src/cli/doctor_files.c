@@ -256,8 +256,38 @@ static void check_uids(struct doctor *d)
             return;
         }
     }
-    doctor_put(d, "uid range", DOCTOR_OK, NULL, "%" PRIu64 " to %" PRIu64 " is free",
+    doctor_put(d, "uid range", DOCTOR_OK, NULL, "%" PRIu64 " to %" PRIu64 " overlaps no user",
                s->node_vmm_uid_first, s->node_vmm_uid_first + s->node_vmm_uid_count - 1);
+}
+
+/* A directory of the operator's own; the node says what is wrong with it only once it stores
+ * something. */
+static void check_store_directory(struct doctor *d)
+{
+    const struct settings *s = &d->cli->settings;
+    char remedy[SETTINGS_PATH_SIZE + 120];
+    struct stat st;
+
+    if (s->objects_store[0] != '/' || (stat(s->objects_store, &st) < 0 && errno == EACCES)) {
+        return;
+    }
+    (void)snprintf(remedy, sizeof(remedy),
+                   "mount its disk; or make it: install -d -m 0700 -o %" PRIu64 " -g %" PRIu64
+                   " %s",
+                   s->node_vmm_uid_first, s->node_vmm_uid_first, s->objects_store);
+    if (stat(s->objects_store, &st) < 0) {
+        doctor_put(d, "object store", DOCTOR_DEGRADED, remedy, "objects.store = %s: %s",
+                   s->objects_store, strerror(errno));
+    } else if (!S_ISDIR(st.st_mode)) {
+        doctor_put(d, "object store", DOCTOR_DEGRADED, "name a directory",
+                   "objects.store = %s is no directory", s->objects_store);
+    } else if (st.st_uid != s->node_vmm_uid_first) {
+        doctor_put(d, "object store", DOCTOR_DEGRADED, remedy,
+                   "objects.store = %s belongs to uid %u, not to the store's process",
+                   s->objects_store, st.st_uid);
+    } else {
+        doctor_put(d, "object store", DOCTOR_OK, NULL, "%s", s->objects_store);
+    }
 }
 
 void doctor_check_files(struct doctor *d)
@@ -279,6 +309,7 @@ void doctor_check_files(struct doctor *d)
         check_there(d, "template base", "volume/templates/base/current",
                     "setup/template base builds it");
     }
+    check_store_directory(d);
     check_uids(d);
     if (geteuid() == 0) {
         doctor_check_journals(d);

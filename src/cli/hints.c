@@ -29,18 +29,44 @@ static bool says_errno(const char *message, const char *name)
     return false;
 }
 
+/* What was given on the command line and is in another unit, or under another name, in the API;
+ * NULL when the field is none of these. */
+static const char *option_of_field(const struct cli *cli, const char *field)
+{
+    static const char *const names[][2] = {
+        {"memory_mib", "memory"},
+        {"disk_mib", "disk"},
+        {"lifecycle.timeout_seconds", "lifetime"},
+        {"lifecycle.idle_timeout_seconds", "idle-timeout"},
+        {"lifecycle.keep_suspended_seconds", "keep-suspended"},
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(field, names[i][0]) == 0 && args_get(cli->args, names[i][1]) != NULL) {
+            return names[i][1];
+        }
+    }
+    return NULL;
+}
+
 /* The details of a refusal that a person can use: which object, which errno. */
 static void print_details(const struct cli *cli, const struct error *err)
 {
     const json_t *last = cli->rest != NULL ? rest_last_error(cli->rest) : NULL;
     const char *sandbox = api_text(refusal_details(cli), "sandbox_id");
     const char *errno_name = api_text(refusal_details(cli), "errno");
+    const char *option;
 
     if (err->errnum != EREMOTEIO) {
         return;
     }
+    option = option_of_field(cli, api_text(refusal_details(cli), "field"));
+    if (option != NULL) {
+        cli_note("       option --%s", option);
+    }
     /* After not_found nothing was made: the id would lead to nothing. */
-    if (sandbox[0] != '\0' && err->code != ERROR_NOT_FOUND) {
+    if (sandbox[0] != '\0' && err->code != ERROR_NOT_FOUND &&
+        strstr(err->message, sandbox) == NULL) {
         cli_note("       sandbox %s", sandbox);
     }
     if (errno_name[0] != '\0' && !says_errno(err->message, errno_name)) {
@@ -57,6 +83,10 @@ static const char *no_key_remedy(const struct cli *cli)
         cli_note("       no API key: %s", cli->config.key_problem);
     } else {
         cli_note("       no API key");
+    }
+    if (!cli->has_settings && strcmp(cli->config.url_source, "the default") == 0) {
+        cli_note("       there is no settings file %s, which would name the installation's own key",
+                 cli->config_path);
     }
     cli_note("       on the machine of the installation `sudo space keys create NAME --out FILE` "
              "makes one");
@@ -93,6 +123,18 @@ static const char *busy_remedy(const struct cli *cli, const struct error *err)
                : "try again in a moment; `space status` shows what is not ready";
 }
 
+/* One that a wake would start again; a wake that was refused for it has said why. */
+static const char *precondition_remedy(const struct cli *cli)
+{
+    const struct verb *verb = cli->args->verb;
+
+    if (strcmp(api_text(refusal_details(cli), "state"), "error") != 0 ||
+        (verb != NULL && strcmp(verb->name, "wake") == 0)) {
+        return NULL;
+    }
+    return "`space wake SANDBOX` starts it again from its disk, where it is kept; what ran is lost";
+}
+
 static const char *find_remedy(const struct cli *cli, const struct error *err)
 {
     const char *resource = api_text(refusal_details(cli), "resource");
@@ -113,6 +155,9 @@ static const char *find_remedy(const struct cli *cli, const struct error *err)
         err->code == ERROR_SERVICE_UNAVAILABLE) {
         return busy_remedy(cli, err);
     }
+    if (err->code == ERROR_FAILED_PRECONDITION) {
+        return precondition_remedy(cli);
+    }
     if (err->code == ERROR_STORAGE_FULL) {
         return "free space on the data volume: space status, space rm";
     }
@@ -126,6 +171,21 @@ void hints_print(const struct cli *cli, const struct error *err)
 {
     const char *remedy;
 
+    if (err->errnum == ENOTCONN && cli->rest != NULL && rest_distrusts(cli->rest)) {
+        cli_note(
+            "       address from %s; where the certificate is right, name the one that signed it: "
+            "ca_file = FILE in ~/.config/space/config",
+            cli->config.url_source);
+        return;
+    }
+    if (err->errnum == ENOTCONN && !cli->has_settings &&
+        strcmp(cli->config.url_source, "the default") == 0) {
+        cli_note(
+            "       address from the default: there is no settings file %s; --url or SPACE_URL "
+            "names an API elsewhere",
+            cli->config_path);
+        return;
+    }
     if (err->errnum == ENOTCONN) {
         cli_note("       address from %s; on its machine, `space status` tells what runs and "
                  "`space up` starts it",

@@ -73,10 +73,11 @@ int readiness_check_port(const struct settings *s, struct error *err)
     r = try_bind(found);
     freeaddrinfo(found);
     if (r == -EADDRINUSE) {
-        return error_set(err, EADDRINUSE,
-                         "%.100s is taken by another program (ss -ltnp shows which): stop it, or "
-                         "set another api.listen",
-                         s->api_listen);
+        return error_set(
+            err, EADDRINUSE,
+            "%.100s is taken by another program or installation (ss -ltnp shows which): "
+            "stop it, or set another api.listen",
+            s->api_listen);
     }
     return r < 0 ? error_set(err, -r, "cannot listen on %.100s: %s", s->api_listen, strerror(-r))
                  : 0;
@@ -208,6 +209,21 @@ static bool watch_daemon(const struct cli *cli, enum daemon_id id, struct watch 
     return installation_find_daemon(cli, id, &now) == 0;
 }
 
+/* What space-node cannot be without, and the step that makes it. */
+static void note_missing_steps(const struct cli *cli)
+{
+    char path[INSTALLATION_PATH_SIZE];
+
+    (void)snprintf(path, sizeof(path), "%s/guest/vmlinuz", cli->settings.data_dir);
+    if (access(path, F_OK) < 0) {
+        cli_note("there is no guest kernel: %s/setup/guest fetches it", cli->libexec);
+    }
+    (void)snprintf(path, sizeof(path), "%s/volume/templates", cli->settings.data_dir);
+    if (access(path, F_OK) < 0) {
+        cli_note("there is no template: %s/setup/template base builds it", cli->libexec);
+    }
+}
+
 /* `culprit` is the daemon that does not stay up; DAEMON_COUNT: none in particular. */
 static int
 give_up(const struct cli *cli, enum daemon_id culprit, const char *why, struct error *err)
@@ -217,9 +233,10 @@ give_up(const struct cli *cli, enum daemon_id culprit, const char *why, struct e
             print_log_end(cli, (enum daemon_id)id);
         }
     }
+    note_missing_steps(cli);
     return error_set(err, ETIMEDOUT,
-                     "%s; `space doctor` checks the machine, `space down` stops "
-                     "what was started",
+                     "%s; `space doctor` checks the machine; what was started is tried "
+                     "again until `space down` stops it",
                      why);
 }
 

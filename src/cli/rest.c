@@ -81,6 +81,11 @@ bool rest_may_have_arrived(const struct rest *r)
     return r->may_have_arrived;
 }
 
+bool rest_distrusts(const struct rest *r)
+{
+    return r->distrusts;
+}
+
 const json_t *rest_last_error(const struct rest *r)
 {
     return r->last_error;
@@ -433,6 +438,10 @@ static const char *connect_problem(const struct rest *r, const struct rest_trans
         curl_easy_getinfo(t->easy, CURLINFO_OS_ERRNO, &number) == CURLE_OK && number != 0) {
         return strerror((int)number);
     }
+    if (t->result == CURLE_SSL_CONNECT_ERROR &&
+        strstr(t->problem, "wrong version number") != NULL) {
+        return "what answers speaks no TLS: is it http://?";
+    }
     if (t->problem[0] != '\0' && r->socket_path[0] == '\0') {
         return t->problem;
     }
@@ -444,7 +453,9 @@ int rest_result(struct rest *r, const struct rest_transfer *t, struct error *err
     if (t->result == CURLE_OK || (t->status >= 300 && t->result == CURLE_WRITE_ERROR)) {
         return t->status >= 200 && t->status < 300 ? 0 : rest_refuse(r, t, err);
     }
-    if (t->result == CURLE_PEER_FAILED_VERIFICATION || t->result == CURLE_SSL_CACERT_BADFILE) {
+    r->distrusts =
+        t->result == CURLE_PEER_FAILED_VERIFICATION || t->result == CURLE_SSL_CACERT_BADFILE;
+    if (r->distrusts) {
         return error_set(err, ENOTCONN, "cannot trust %.120s: %.150s", r->url, t->problem);
     }
     return error_set(err, ENOTCONN, "cannot reach %.120s: %.150s",

@@ -111,6 +111,8 @@ int rest_call(struct rest *r,
               struct error *err) _must_check_;
 /* Whether the last rest_call may have reached the server, although it failed. */
 bool rest_may_have_arrived(const struct rest *r);
+/* Whether the last failure was a certificate that is not trusted. */
+bool rest_distrusts(const struct rest *r);
 /* The "error" object of the last refusal (borrowed), or NULL. */
 const json_t *rest_last_error(const struct rest *r);
 /* "http://host:port", for messages. */

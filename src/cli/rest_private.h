@@ -18,6 +18,7 @@ struct rest {
     char ca_file[SETTINGS_PATH_SIZE];
     char socket_path[SETTINGS_PATH_SIZE + 32];
     int signal_fd;
+    bool distrusts; /* the last failure was a certificate */
     bool may_have_arrived;
     bool has_news; /* a streaming callback ran since rest_poll began */
     json_t *last_error;

@@ -1,9 +1,14 @@
 """What `space` says to do about a failure, against a stand-in of the API: the remedy must fit the cause."""
 
+import http.server
+import json
 import os
+import pty
 import pwd
+import ssl
 import stat
 import subprocess
+import threading
 
 import pytest
 
@@ -178,3 +183,116 @@ def test_a_public_port_without_a_listener_has_no_address(space, api):
     api.route = lambda *unused: (200, {"items": [{"port": 9999, "address": None, "process_id": None, "public": True, "url": None}],
                                        "next_cursor": None})
     assert space("ports", box).stdout.splitlines()[1].split() == ["9999", "-", "-", "yes", "-"]
+
+
+# ---- what a newcomer meets ----
+
+BOX = "sb4kq7m2xw9c5t3n8h6d"
+
+
+@pytest.mark.parametrize("words", [("exec", BOX, "--", "true"), ("pause", BOX), ("cp", f"{BOX}:/etc/hosts", ".")])
+def test_a_sandbox_in_error_is_woken(space, api, words):
+    refuse(api, 409, "failed_precondition", "the sandbox is error, not running: the disk is kept", state="error")
+    assert "`space wake SANDBOX`" in space(*words).stderr
+    assert "space wake" not in space("wake", BOX).stderr, "a wake that is refused has said why"
+    refuse(api, 409, "failed_precondition", "the sandbox is suspended, not running", state="suspended")
+    assert "space wake" not in space(*words).stderr
+
+
+def test_a_number_of_the_api_is_led_back_to_its_option(space, api):
+    refuse(api, 400, "invalid_request", "memory_mib must be between 64 and 65536, got 1022976", field="memory_mib")
+    assert "option --memory" in space("create", "base", "--memory", "999g").stderr
+    assert "option --" not in space("create", "base").stderr
+    refuse(api, 400, "invalid_request", "disk_mib must be between 1 and 5, got 6", field="disk_mib")
+    assert "option --disk" in space("create", "base", "--disk", "6m").stderr
+
+
+def test_an_id_is_said_once(space, api):
+    refuse(api, 409, "conflict", f"the name box is taken by {BOX}", field="name", sandbox_id=BOX)
+    assert space("create", "base", "--name", "box").stderr.count(BOX) == 1
+    refuse(api, 409, "conflict", "the name box is taken", field="name", sandbox_id=BOX)
+    assert space("create", "base", "--name", "box").stderr.count(BOX) == 1
+
+
+def test_a_template_and_a_checkpoint_exclude_each_other(space, api):
+    both = space("create", "base", "--checkpoint", "ck4kq7m2xw9c5t3n8h6d")
+    assert both.returncode == 2 and "exclude each other" in both.stderr and not api.requests
+    neither = space("create")
+    assert neither.returncode == 2 and "from what?" in neither.stderr
+
+
+def test_tls_where_none_is_spoken(space, api):
+    done = space("--url", api.url.replace("http:", "https:"), "ls")
+    assert done.returncode == 3 and "speaks no TLS" in done.stderr and "OpenSSL" not in done.stderr
+
+
+def test_a_certificate_that_is_not_trusted(space, tmp_path):
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                    "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+                   check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    server.handle_error = lambda *unused: None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        done = space("--url", f"https://127.0.0.1:{server.server_address[1]}", "ls")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert done.returncode == 3 and "ca_file" in done.stderr and "space up" not in done.stderr
+
+
+def test_a_bundle_that_cannot_be_written_is_said_first(space, tmp_path):
+    settings = tmp_path / "space.conf"
+    settings.write_text("".join(f"{key} = {tmp_path}/{key}\n" for key in ("data_dir", "run_dir", "log_dir", "admin_key_file")),
+                        encoding="ascii")
+    done = space("doctor", "--config", str(settings), "--bundle", f"{tmp_path}/nosuch/x.tgz")
+    assert done.returncode == 1 and done.stdout == "" and "tar" not in done.stderr and "No such file" in done.stderr
+    done = space("doctor", "--config", str(settings), "--bundle", str(tmp_path))
+    assert done.returncode == 1 and done.stdout == "" and "is a directory" in done.stderr
+
+
+def test_an_object_store_that_is_not_there_is_named_with_the_command(space, tmp_path):
+    settings, store = tmp_path / "space.conf", tmp_path / "store"
+    settings.write_text("".join(f"{key} = {tmp_path}/{key}\n" for key in ("data_dir", "run_dir", "log_dir", "admin_key_file")) +
+                        f"objects.store = {store}\nnode.vmm_uid_first = {os.geteuid() or 700000}\n", encoding="ascii")
+
+    def check():
+        checks = json.loads(space("doctor", "--json", "--config", str(settings)).stdout)["checks"]
+        return next(c for c in checks if c["name"] == "object store")
+
+    uid = os.geteuid() or 700000
+    missing = check()
+    assert missing["status"] == "degraded" and f"install -d -m 0700 -o {uid} -g {uid} {store}" in missing["remedy"]
+    store.write_text("", encoding="ascii")
+    assert "no directory" in check()["message"]
+    store.unlink()
+    store.mkdir()
+    if os.geteuid() == 0:
+        assert "belongs to uid 0" in check()["message"]
+        os.chown(store, uid, uid)
+    assert check()["status"] == "ok"
+
+
+def test_a_rollback_finds_the_checkpoint_before_it_asks(env, api):
+    box = api.create({"template": "base", "name": "box"})["id"]
+    checkpoint(api, box, "clean")
+    for name, asks in (("nosuch", False), ("clean", True)):
+        master, slave = pty.openpty()
+        child = subprocess.Popen([space_binary(), "rollback", "box", name], env=env, stdin=slave, stdout=slave, stderr=slave)
+        os.close(slave)
+        seen = b""
+        while b"[y/N]" not in seen:
+            try:
+                piece = os.read(master, 1000)
+            except OSError:
+                break  # it has ended
+            seen += piece
+        assert (b"[y/N]" in seen) == asks and (b"no checkpoint is called nosuch" in seen) != asks
+        if asks:
+            os.write(master, b"n\n")
+        assert child.wait(20) == 1
+        os.close(master)
