@@ -37,3 +37,20 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path):
     assert left(tmp_path) == [other]
     run.communicate("\n")
     assert run.returncode == 0
+
+
+def test_what_takes_long_to_remove_is_said(tmp_path):
+    """With an `rm` that waits until it was said; another says nothing."""
+    slow, parent = tmp_path / "bin/rm", tmp_path / "parent"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.05; done\nexec /bin/rm "$@"\n', encoding="ascii")
+    slow.chmod(0o755)
+    run = subprocess.Popen(["bash", "-c", RUN, "bash", str(parent)], env={"PATH": f"{slow.parent}:/usr/bin:/bin"}, text=True,
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    run.stdout.readline()
+    run.stdin.close()
+    assert "removing temporary files" in run.stdout.readline() and left(parent) != []
+    (tmp_path / "go").touch()
+    assert "temporary files removed" in run.stdout.read() and run.wait(60) == 0 and list(parent.iterdir()) == []
+    quick, _ = start(parent)
+    assert quick.communicate("\n")[0] == "" and list(parent.iterdir()) == []

@@ -51,8 +51,23 @@ setup_exit() {
     if declare -F setup_cleanup >/dev/null; then
         setup_cleanup || true
     fi
-    [ -z "$setup_tmp" ] || rm -rf --one-file-system -- "$setup_tmp"
+    [ -z "$setup_tmp" ] || remove_tmp
     exit "$status"
+}
+
+# remove_tmp: a root filesystem takes a while on a slow disk; then it is said, every ten seconds.
+remove_tmp() {
+    local start pid waited=0
+    start=$(now_ms)
+    rm -rf --one-file-system -- "$setup_tmp" &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 0.1
+        waited=$((waited + 1))
+        [ $((waited % 100)) -ne 20 ] || say "  … removing temporary files: $(elapsed "$start")"
+    done
+    wait "$pid" || true
+    [ "$waited" -lt 20 ] || say "temporary files removed ($(elapsed "$start"))"
 }
 
 # setup_tmpdir PARENT: a private directory beside the target, removed at exit. It is locked by what runs; what a killed run
