@@ -561,6 +561,7 @@ static void test_a_turn_that_does_not_come(void **state)
     _cleanup_answer_ struct answer late = {0};
     _cleanup_answer_ struct answer still = {0};
     _cleanup_answer_ struct answer done = {0};
+    _cleanup_answer_ struct answer record = {0};
     char first[21];
     char second[21];
     char path[96];
@@ -581,8 +582,8 @@ static void test_a_turn_that_does_not_come(void **state)
     end_of(rig, first, &done);
     assert_string_equal(answer_text(&done, "state"), "succeeded");
     (void)snprintf(path, sizeof(path), "/v1/sandboxes/%s", id);
-    rig_ask(rig, "GET", path, NULL, &still);
-    assert_string_equal(answer_text(&still, "state"), "paused");
+    rig_ask(rig, "GET", path, NULL, &record);
+    assert_string_equal(answer_text(&record, "state"), "paused");
     rig_free(rig);
 }
 
