@@ -31,6 +31,21 @@ void spill_done(struct spill *spill)
     spill->n = 0;
 }
 
+int spill_open_named(const char *dir)
+{
+    char path[SETTINGS_PATH_SIZE + 32];
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "%s/.spill", dir);
+    (void)unlink(path); /* of a run that was killed just here */
+    fd = open(path, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return -errno;
+    }
+    (void)unlink(path);
+    return fd;
+}
+
 static int open_file(struct spill *spill)
 {
     char dir[SETTINGS_PATH_SIZE + 16];
@@ -39,7 +54,12 @@ static int open_file(struct spill *spill)
     (void)snprintf(dir, sizeof(dir), "%s/store", spill->api->settings.data_dir);
     fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0) {
-        return -errno;
+        int r = errno == EOPNOTSUPP || errno == EISDIR ? 0 : -errno;
+
+        fd = r == 0 ? spill_open_named(dir) : r;
+    }
+    if (fd < 0) {
+        return fd;
     }
     spill->fd = fd;
     return 0;

@@ -30,5 +30,8 @@ struct spill {
 void spill_init(struct spill *spill, struct api *api, struct key_entry *key, uint64_t max);
 void spill_done(struct spill *spill);
 void spill_put(struct spill *spill, struct span bytes);
+/* What takes the place of a file without a name where the filesystem has none: one that loses its
+ * name at once. A descriptor or -errno. */
+int spill_open_named(const char *dir) _must_check_;
 /* All of it, valid until spill_done; nothing is put any more. 0, or the error that has stuck. */
 int spill_read(struct spill *spill, struct span *ret_bytes) _must_check_;

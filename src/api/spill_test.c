@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <sys/stat.h>
 
@@ -151,6 +152,27 @@ static void test_no_directory(void **state)
     expect_none(&spill, -ENOENT);
 }
 
+/* Where there are no files without a name; what a kill left there is no obstacle. */
+static void test_a_file_that_loses_its_name(void **state)
+{
+    const struct api *api = *state;
+    char left[SETTINGS_PATH_SIZE + 16];
+    struct stat st;
+    int fd;
+
+    (void)snprintf(left, sizeof(left), "%s/.spill", api->settings.data_dir);
+    assert_int_equal(symlink("/etc/passwd", left), 0);
+    fd = spill_open_named(api->settings.data_dir);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_nlink, 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(fd_write_all(fd, span_of_str("kept")), 0);
+    assert_int_equal(lstat(left, &st), -1);
+    (void)close(fd);
+    assert_int_equal(spill_open_named("/nowhere"), -ENOENT);
+}
+
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 int main(void)
@@ -160,6 +182,7 @@ int main(void)
         CASE(test_too_long),
         CASE(test_room),
         CASE(test_no_directory),
+        CASE(test_a_file_that_loses_its_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -336,7 +336,7 @@ class TestAccelerator:
         # Until a restart nothing is emulated: what has to be started fails at once, and says what to do.
         refused = api.ask("POST", f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
         error = refused.json["error"] if refused.status >= 400 else refused.json["operation"]["error"]
-        assert (error["code"], error["details"]["reason"]) == ("internal", "accelerator_unavailable"), refused
+        assert error["code"] == "internal" and "accelerator_unavailable" in error["message"], refused
         assert "/dev/kvm" in error["message"] and "node.accelerator = auto" in error["message"], error
         assert state(api, sandbox) == "suspended"
         restart()
