@@ -10,7 +10,7 @@
 #include "io/json_request.h"
 
 #define JSON_TYPE "application/json"
-#define WHOLE_MAX 262144U /* of an answer that is held in memory until it is read */
+#define WHOLE_MAX 524288U /* of an answer that is held in memory until it is read */
 
 void request_headers_add(struct request_headers *headers, const char *name, const char *value)
 {

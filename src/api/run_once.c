@@ -63,6 +63,8 @@ static const char *const run_keys[] = {
 };
 #define RUN_KEYS (sizeof(run_keys) / sizeof(run_keys[0]))
 
+/* Of those whose sandbox has not been written down: one whose result is only being read has no more
+ * say in what becomes of it. */
 static struct run_job *find_job(const struct api *api, const char *sandbox_id)
 {
     struct list *it;
@@ -72,7 +74,7 @@ static struct run_job *find_job(const struct api *api, const char *sandbox_id)
     {
         struct run_job *job = list_entry(it, struct run_job, link);
 
-        if (strcmp(job->sandbox_id, sandbox_id) == 0) {
+        if (!job->is_result && strcmp(job->sandbox_id, sandbox_id) == 0) {
             return job;
         }
     }

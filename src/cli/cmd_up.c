@@ -14,6 +14,7 @@
 #include "cli/child.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/distant.h"
 #include "cli/guest_check.h"
 #include "cli/installation.h"
 #include "cli/nodes.h"
@@ -272,10 +273,14 @@ static void check_listen(const struct cli *cli)
 static void check_store(const struct cli *cli)
 {
     const char *path = cli->settings.objects_store;
+    struct stat st;
+    int r = path[0] == '/' ? distant_stat(path, &st) : 0;
 
-    if (path[0] == '/' && access(path, F_OK) < 0) {
+    if (r == -ETIMEDOUT) {
+        cli_note("space: warning: objects.store = %s does not answer", path);
+    } else if (r < 0) {
         cli_note("space: warning: objects.store = %s: %s; `space doctor` says how to make it", path,
-                 strerror(errno));
+                 strerror(-r));
     }
 }
 

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "cli/cli.h"
+#include "cli/distant.h"
 #include "cli/doctor.h"
 #include "cli/guest_check.h"
 #include "cli/installation.h"
@@ -267,17 +268,21 @@ static void check_store_directory(struct doctor *d)
     const struct settings *s = &d->cli->settings;
     char remedy[SETTINGS_PATH_SIZE + 120];
     struct stat st;
+    int r = s->objects_store[0] == '/' ? distant_stat(s->objects_store, &st) : -EACCES;
 
-    if (s->objects_store[0] != '/' || (stat(s->objects_store, &st) < 0 && errno == EACCES)) {
+    if (r == -EACCES) {
         return;
     }
     (void)snprintf(remedy, sizeof(remedy),
                    "mount its disk; or make it: install -d -m 0700 -o %" PRIu64 " -g %" PRIu64
                    " %s",
                    s->node_vmm_uid_first, s->node_vmm_uid_first, s->objects_store);
-    if (stat(s->objects_store, &st) < 0) {
+    if (r == -ETIMEDOUT) {
+        doctor_put(d, "object store", DOCTOR_DEGRADED, "see whether its server answers",
+                   "objects.store = %s does not answer", s->objects_store);
+    } else if (r < 0) {
         doctor_put(d, "object store", DOCTOR_DEGRADED, remedy, "objects.store = %s: %s",
-                   s->objects_store, strerror(errno));
+                   s->objects_store, strerror(-r));
     } else if (!S_ISDIR(st.st_mode)) {
         doctor_put(d, "object store", DOCTOR_DEGRADED, "name a directory",
                    "objects.store = %s is no directory", s->objects_store);

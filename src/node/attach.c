@@ -428,6 +428,22 @@ void attach_on_change(struct data *data, struct sandbox *sb)
     }
 }
 
+void attach_touch(struct data *data, const char *sandbox_id)
+{
+    struct list *it;
+    struct list *following;
+
+    list_foreach(it, following, &data->attaches)
+    {
+        const struct attach *a = list_entry(it, struct attach, link);
+
+        if (a->is_activity && strcmp(a->sandbox_id, sandbox_id) == 0) {
+            data_touch(data, sandbox_id);
+            return;
+        }
+    }
+}
+
 void attach_touch_all(struct data *data)
 {
     struct list *it;

@@ -322,6 +322,25 @@ void data_touch(struct data *data, const char *sandbox_id)
     }
 }
 
+/* At the end: what the guests have said so far, and which of their processes have ended. The
+ * guests, which keep the rest, may be powered off next. */
+static void write_all(struct data *data)
+{
+    unsigned int index = 0;
+    const struct list *first = NULL;
+    struct sandbox *sb;
+
+    while (data->node->data == data && (sb = sandbox_next(data->node, &index)) != NULL) {
+        if (sandbox_processes(sb) != NULL && process_table_flush(sandbox_processes(sb)) < 0) {
+            log_warning("output_not_written", "sandbox=%s", sandbox_info(sb)->id);
+        }
+    }
+    while (!list_is_empty(&data->unsaved) && data->unsaved.next != first) {
+        first = data->unsaved.next; /* as long as it gets on */
+        on_save_timer(data);
+    }
+}
+
 void data_free(struct data *data)
 {
     struct list *it;
@@ -333,14 +352,10 @@ void data_free(struct data *data)
         return;
     }
     http_server_free(data->server);
-    on_save_timer(data);
-    /* What runs in the guests goes on; its records are on disk, and so is what it said so far: the
-     * guests, which have the rest, may be powered off next. */
+    write_all(data);
+    /* What runs in the guests goes on; its records are on disk. */
     while (data->node->data == data && (sb = sandbox_next(data->node, &index)) != NULL) {
         services_free(sandbox_services(sb));
-        if (sandbox_processes(sb) != NULL && process_table_flush(sandbox_processes(sb)) < 0) {
-            log_warning("output_not_written", "sandbox=%s", sandbox_info(sb)->id);
-        }
         process_table_free(sandbox_processes(sb));
         sandbox_set_processes(sb, NULL);
         create_on_free(data, sb);

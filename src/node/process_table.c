@@ -237,15 +237,15 @@ int process_table_flush(struct process_table *table)
     struct list *it;
     struct list *following;
 
+    int first = 0;
+
     list_foreach(it, following, &table->processes)
     {
         int r = table->ephemeral ? 0 : process_settle(list_entry(it, struct process, link));
 
-        if (r < 0) {
-            return r;
-        }
+        first = first < 0 ? first : r; /* what one has too much, another may still have room for */
     }
-    return 0;
+    return first;
 }
 
 void process_table_sleep(struct process_table *table)

@@ -76,8 +76,10 @@ static uint64_t limit_bytes(uint64_t reserve_mib)
 
 static int make_room(struct ram_stage *stage, uint64_t reserve_mib)
 {
+    uint64_t limit = limit_bytes(reserve_mib);
     uint64_t pages = 0;
     uint64_t bytes;
+    uint64_t more;
     void *room;
     int r = ram_view_each(&stage->view, count_run, &pages);
 
@@ -85,10 +87,11 @@ static int make_room(struct ram_stage *stage, uint64_t reserve_mib)
         return r;
     }
     bytes = pages * RAM_PAGE_BYTES;
-    if (bytes > limit_bytes(reserve_mib)) {
+    if (bytes > limit) {
         return -EFBIG;
     }
-    bytes += SPARE_BYTES + (bytes / 2 < GROWTH_MAX ? bytes / 2 : GROWTH_MAX);
+    more = SPARE_BYTES + (bytes / 2 < GROWTH_MAX ? bytes / 2 : GROWTH_MAX);
+    bytes += more < limit - bytes ? more : limit - bytes;
     stage->runs = malloc(RUNS_MAX * sizeof(*stage->runs));
     room = stage->runs == NULL ? MAP_FAILED
                                : mmap(NULL, bytes, PROT_READ | PROT_WRITE,

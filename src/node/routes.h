@@ -177,8 +177,9 @@ void feed_on_timer(void *arg);
 void feed_forget(struct data *data);
 /* session_events.c: tells the readers of a sandbox's sessions its new state. */
 void session_events_on_change(struct data *data, struct sandbox *sb);
-/* attach.c: the same; and that an open attachment is activity. */
+/* attach.c: the same; and that an open attachment is activity, of one sandbox or of all. */
 void attach_on_change(struct data *data, struct sandbox *sb);
+void attach_touch(struct data *data, const char *sandbox_id);
 void attach_touch_all(struct data *data);
 /* create.c: the sandbox's agent takes frames; queue its files and its first command. */
 void create_on_agent(struct data *data, struct sandbox *sb);

@@ -45,7 +45,8 @@ void handle_sandbox_get(struct call *call, json_t *body)
 
     (void)body;
     if (sb != NULL) {
-        attach_touch_all(call->data); /* active_at is asked for: an open one is activity */
+        attach_touch(call->data,
+                     call->sandbox_id); /* active_at is asked for: an open one is activity */
         call_respond(call, 200, sandbox_describe(sb));
     }
 }

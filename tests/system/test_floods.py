@@ -1,6 +1,8 @@
 """A guest at its worst: floods of output, of processes, of sessions. The daemons stay small and answer."""
 
 import json
+import os
+import signal
 import socket
 
 import pytest
@@ -99,6 +101,17 @@ def test_a_run_that_nobody_reads_is_repeated(api):
     answers = [api.expect(200, "POST", "/v1/run", body, headers=key) for _ in range(2)]
     assert [a.headers.get("Idempotency-Replayed") for a in answers] == ["true", "true"]
     assert answers[0].body == answers[1].body and answers[0].json["stdout"] == "b" * 6_000_000
+
+
+def test_a_kept_sandbox_that_ends_while_its_result_is_read_is_in_error(api, installation):
+    body = {"template": "base", "keep": True, "metadata": {"of": "unread"}, "shell": ESCAPED, "max_output_bytes": MUCH, "timeout_seconds": 240}
+    unread = Unread(api, "/v1/run", body).wait()
+    (kept,) = api.get("/v1/sandboxes", query={"metadata.of": "unread"})["items"]
+    assert kept["state"] == "running"
+    os.kill(installation.vmm_of(kept["id"]), signal.SIGKILL)
+    poll.until(lambda: api.sandbox(kept["id"])["state"] == "error", 30, "what the node says of it counts at once")
+    assert unread.read()["stdout"] == "\1" * MUCH
+    api.delete(kept["id"])
 
 
 def total(api, session):

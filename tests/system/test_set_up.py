@@ -18,6 +18,20 @@ def left(parent):
     return sorted(str(path.parent) for path in parent.rglob("file"))
 
 
+def names(parent):
+    return [path.name for path in parent.iterdir()]
+
+
+def test_who_can_look_into_the_directory_cannot_hold_it_up(tmp_path):
+    holder = subprocess.Popen(["flock", str(tmp_path), "sh", "-c", "echo held; read -r line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    run, its = start(tmp_path)
+    assert left(tmp_path) == [its] and (tmp_path / ".tmp-lock").stat().st_mode & 0o777 == 0o600
+    run.communicate("\n")
+    holder.communicate("\n")
+    assert run.returncode == 0
+
+
 def test_two_runs_at_once_leave_each_other_their_directories(tmp_path):
     first, its = start(tmp_path)
     second, other = start(tmp_path)
@@ -25,7 +39,7 @@ def test_two_runs_at_once_leave_each_other_their_directories(tmp_path):
     first.communicate("\n")
     assert first.returncode == 0 and left(tmp_path) == [other]
     second.communicate("\n")
-    assert second.returncode == 0 and list(tmp_path.iterdir()) == []
+    assert second.returncode == 0 and names(tmp_path) == [".tmp-lock"]
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path):
@@ -51,6 +65,6 @@ def test_what_takes_long_to_remove_is_said(tmp_path):
     run.stdin.close()
     assert "removing temporary files" in run.stdout.readline() and left(parent) != []
     (tmp_path / "go").touch()
-    assert "temporary files removed" in run.stdout.read() and run.wait(60) == 0 and list(parent.iterdir()) == []
+    assert "temporary files removed" in run.stdout.read() and run.wait(60) == 0 and names(parent) == [".tmp-lock"]
     quick, _ = start(parent)
-    assert quick.communicate("\n")[0] == "" and list(parent.iterdir()) == []
+    assert quick.communicate("\n")[0] == "" and names(parent) == [".tmp-lock"]

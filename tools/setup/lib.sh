@@ -75,8 +75,13 @@ remove_tmp() {
 setup_tmpdir() {
     local parent left
     mkdir -p "$1"
-    exec {parent}<"$1"
-    flock "$parent" # until ours is locked too
+    # Until ours is locked too. In a file of its own: a directory that others can open, they can lock.
+    [ -e "$1/.tmp-lock" ] || (umask 077 && : >>"$1/.tmp-lock")
+    exec {parent}<"$1/.tmp-lock"
+    flock -n "$parent" || {
+        say "another run removes what a killed one has left; waiting for it"
+        flock -w 600 "$parent" || die "another run holds $1/.tmp-lock for ten minutes" "end it, then again"
+    }
     for left in "$1"/.tmp-"$setup_name".*; do
         [ ! -d "$left" ] || flock -n "$left" rm -rf --one-file-system -- "$left" || true
     done
