@@ -72,6 +72,7 @@ def admitted(api):
     return api.get("/v1/nodes/local")["vcpus"]["admitted"]
 
 
+@pytest.mark.long
 def test_results_that_are_not_read_take_nobody_s_output_nor_memory(api, installation, box):
     made = api.post("/v1/keys", {"name": "reads-nothing", "role": "member"}, status=201)
     lazy = api.as_key(made["key"])

@@ -432,7 +432,7 @@ class TestCrash:
 
 
 class TestRulesOverRestarts:
-    @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
+    @pytest.mark.parametrize("sig", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
     def test_an_attachment_counts_until_the_api_is_gone(self, api, installation, sandboxes, sig):
         """A silent one, which space-api writes down once per idle period: the rule is never early for that."""
         idle = 4
@@ -454,7 +454,7 @@ class TestRulesOverRestarts:
         carried_out = rules.begun_at(api, sandbox, "pause")
         assert killed + idle <= carried_out <= max(dead + idle, ready) + 1, (killed, dead, ready, carried_out)
 
-    @pytest.mark.parametrize("program", ["space-api", "space-node"])
+    @pytest.mark.parametrize("program", ["space-api", pytest.param("space-node", marks=pytest.mark.long)])
     def test_rules_that_wait_when_a_daemon_dies(self, api, installation, sandboxes, program):
         idle = sandboxes(lifecycle={"idle_timeout_seconds": 4, "idle_action": "pause"})["id"]
         kept = api.create(lifecycle={"keep_suspended_seconds": 4})["id"]
