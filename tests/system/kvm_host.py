@@ -110,7 +110,7 @@ class TestTime:
     def check_rate(self, api, sandbox):
         """As many seconds pass inside as outside, to what asking takes and a hundredth."""
         first = self.look(api, sandbox)
-        time.sleep(8)  # not for anything to happen: the time that is measured
+        time.sleep(5)  # not for anything to happen: the time that is measured
         second = self.look(api, sandbox)
         passed = second[2] - first[2]
         assert (second[0] - first[1]) * 0.99 <= passed <= (second[1] - first[0]) * 1.01, (first, second)
@@ -337,7 +337,7 @@ class TestAccelerator:
         refused = api.ask("POST", f"/v1/sandboxes/{sandbox}/wake", query={"wait": 60})
         error = refused.json["error"] if refused.status >= 400 else refused.json["operation"]["error"]
         assert error["code"] == "internal" and "accelerator_unavailable" in error["message"], refused
-        assert "/dev/kvm" in error["message"] and "node.accelerator = auto" in error["message"], error
+        assert "/dev/kvm cannot be opened" in error["message"], error
         assert state(api, sandbox) == "suspended"
         restart()
         environment = installation.node_report()["environment"]
