@@ -217,6 +217,9 @@ static void let_go(struct node_parts *p)
             vm_abandon(p->slots[i]);
         }
     }
+    if (p->sandboxes == NULL) {
+        return;
+    }
     list_foreach(it, following, &p->sandboxes->sandboxes)
     {
         struct sandbox *sb = list_entry(it, struct sandbox, link);
