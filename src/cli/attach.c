@@ -299,14 +299,17 @@ static void kill_now(struct session *s)
 
 static int final_status(struct session *s, struct error *err)
 {
+    char note[FOLLOW_NOTE_SIZE];
+
     if (s->first_signal != 0) {
         return 128 + s->first_signal;
     }
     if (s->follow.end == FOLLOW_END_LOST) {
         return error_set(err, ESRCH, "the process was lost: %s", s->follow.lost_reason);
     }
-    if (follow_exit_note(&s->follow) != NULL) {
-        cli_note("%s", follow_exit_note(&s->follow));
+    follow_exit_note(&s->follow, s->a->limit_s, note);
+    if (note[0] != '\0') {
+        cli_note("%s", note);
     }
     return follow_exit_status(&s->follow);
 }

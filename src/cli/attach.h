@@ -21,6 +21,7 @@ struct attach {
     bool forward_input;
     uint64_t input_offset; /* what the command has had already */
     uint64_t tail_bytes;   /* of the output, to begin with; 0: all of it */
+    double limit_s;        /* the time that we gave the command; 0: not known here */
 };
 
 /* Blocks SIGINT, SIGTERM and SIGHUP, ignores SIGPIPE, and returns a descriptor of the blocked ones

@@ -117,6 +117,7 @@ start_and_attach(struct attach *a, json_t *body, const struct terminal *t, struc
     }
     (void)snprintf(a->process_id, sizeof(a->process_id), "%s", process);
     (void)snprintf(a->session_id, sizeof(a->session_id), "%s", session);
+    a->limit_s = json_number_value(json_object_get(body, "timeout_seconds"));
     return t->wanted ? interactive_run(a, 0, err) : attach_run(a, err);
 }
 

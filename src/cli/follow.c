@@ -67,9 +67,22 @@ int follow_exit_status(const struct follow *f)
     return f->exit_code >= 0 ? f->exit_code : 128 + f->exit_signal;
 }
 
-const char *follow_exit_note(const struct follow *f)
+void follow_exit_note(const struct follow *f, double limit_s, char ret[FOLLOW_NOTE_SIZE])
 {
-    return f->out_of_memory ? FOLLOW_OUT_OF_MEMORY : NULL;
+    const char *memory = f->out_of_memory ? FOLLOW_OUT_OF_MEMORY : "";
+    const char *both = f->out_of_memory ? "; " : "";
+
+    if (!f->timed_out) {
+        (void)snprintf(ret, FOLLOW_NOTE_SIZE, "%s", memory);
+    } else if (limit_s > 0) {
+        (void)snprintf(ret, FOLLOW_NOTE_SIZE,
+                       "timed out: the command was killed after %.10g s (--timeout)%s%s", limit_s,
+                       both, memory);
+    } else {
+        (void)snprintf(ret, FOLLOW_NOTE_SIZE,
+                       "timed out: the command was killed at the end of the time it was given%s%s",
+                       both, memory);
+    }
 }
 
 int signal_number(const char *name)

@@ -30,6 +30,7 @@ struct follow_sink {
     void (*on_gap)(void *arg, enum follow_stream stream, uint64_t bytes);
 };
 
+#define FOLLOW_NOTE_SIZE 200
 #define FOLLOW_OUT_OF_MEMORY                                                                       \
     "out of memory: the sandbox had none left, and the kernel ended a process of the command"
 
@@ -64,8 +65,9 @@ int follow_step(struct follow *f, int64_t now_ms, struct error *err) _must_check
 int follow_wait_ms(const struct follow *f, int64_t now_ms);
 /* What the process left, as a shell sees it: its code, 128+n, 124; only after FOLLOW_END_EXITED. */
 int follow_exit_status(const struct follow *f);
-/* What is to be said beside the status, or NULL; only after FOLLOW_END_EXITED. */
-const char *follow_exit_note(const struct follow *f);
+/* What is to be said beside the status, "" for nothing; only after FOLLOW_END_EXITED. `limit_s` is
+ * the time that the command was given, 0 when we have not said it. */
+void follow_exit_note(const struct follow *f, double limit_s, char ret[FOLLOW_NOTE_SIZE]);
 
 /* One event, apart from the connection: 0, or negative from the sink or for a malformed one. */
 int follow_event(struct follow *f, const struct sse_event *event);

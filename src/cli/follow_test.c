@@ -83,6 +83,18 @@ static void test_a_tail_begins_anywhere(void **state)
     assert_string_equal(buf_str(&seen), "o:a;");
 }
 
+static void expect_note(const char *data, double limit_s, const char *note)
+{
+    _cleanup_buf_ struct buf seen = buf_make(0);
+    _cleanup_(follow_done) struct follow f;
+    char text[FOLLOW_NOTE_SIZE];
+
+    follow_init(&f, NULL, "se1", 0, &sink, &seen);
+    assert_int_equal(send_event(&f, "process_exited", data), 0);
+    follow_exit_note(&f, limit_s, text);
+    assert_string_equal(text, note);
+}
+
 static void expect_exit(const char *data, int status)
 {
     _cleanup_buf_ struct buf seen = buf_make(0);
@@ -93,7 +105,6 @@ static void expect_exit(const char *data, int status)
     assert_int_equal(f.end, FOLLOW_END_EXITED);
     assert_int_equal(follow_step(&f, 0, NULL), 1);
     assert_int_equal(follow_exit_status(&f), status);
-    assert_null(follow_exit_note(&f));
 }
 
 static void test_exit_statuses(void **state)
@@ -106,19 +117,27 @@ static void test_exit_statuses(void **state)
     expect_exit("{\"exit_code\":null,\"signal\":\"SIGTERM\",\"timed_out\":false}", 143);
 }
 
-static void test_a_shortage_of_memory_is_said(void **state)
+#define KILLED(timed_out, out_of_memory)                                                           \
+    "{\"exit_code\":null,\"signal\":\"SIGKILL\",\"timed_out\":" timed_out                          \
+    ",\"out_of_memory\":" out_of_memory "}"
+
+static void test_what_ended_a_command_is_said(void **state)
 {
-    _cleanup_buf_ struct buf seen = buf_make(0);
-    _cleanup_(follow_done) struct follow f;
+    char longest[FOLLOW_NOTE_SIZE];
 
     (void)state;
-    follow_init(&f, NULL, "se1", 0, &sink, &seen);
-    assert_int_equal(send_event(&f, "process_exited",
-                                "{\"exit_code\":null,\"signal\":\"SIGKILL\",\"timed_out\":false,"
-                                "\"out_of_memory\":true}"),
-                     0);
-    assert_int_equal(follow_exit_status(&f), 137);
-    assert_string_equal(follow_exit_note(&f), FOLLOW_OUT_OF_MEMORY);
+    expect_exit(KILLED("false", "true"), 137);
+    expect_note(KILLED("false", "false"), 2, "");
+    expect_note("{\"exit_code\":0,\"signal\":null,\"timed_out\":false}", 0, "");
+    expect_note(KILLED("false", "true"), 2, FOLLOW_OUT_OF_MEMORY);
+    expect_note(KILLED("true", "false"), 0.25,
+                "timed out: the command was killed after 0.25 s (--timeout)");
+    expect_note(KILLED("true", "false"), 31536000,
+                "timed out: the command was killed after 31536000 s (--timeout)");
+    (void)snprintf(longest, sizeof(longest), "%s; %s",
+                   "timed out: the command was killed at the end of the time it was given",
+                   FOLLOW_OUT_OF_MEMORY);
+    expect_note(KILLED("true", "true"), 0, longest);
 }
 
 static void test_a_lost_process_is_no_exit(void **state)
@@ -175,7 +194,7 @@ int main(void)
         cmocka_unit_test(test_what_is_missing_is_told),
         cmocka_unit_test(test_a_tail_begins_anywhere),
         cmocka_unit_test(test_exit_statuses),
-        cmocka_unit_test(test_a_shortage_of_memory_is_said),
+        cmocka_unit_test(test_what_ended_a_command_is_said),
         cmocka_unit_test(test_a_lost_process_is_no_exit),
         cmocka_unit_test(test_malformed_and_unknown_events),
         cmocka_unit_test(test_signal_names),

@@ -287,14 +287,17 @@ static void tell_how_to_return(const struct interactive *s)
 
 static int final_status(struct interactive *s, struct error *err)
 {
+    char note[FOLLOW_NOTE_SIZE];
+
     if (s->signal != 0) {
         return 128 + s->signal;
     }
     if (s->live.follow.end == FOLLOW_END_LOST) {
         return error_set(err, ESRCH, "the process was lost: %s", s->live.follow.lost_reason);
     }
-    if (follow_exit_note(&s->live.follow) != NULL) {
-        say(s, follow_exit_note(&s->live.follow));
+    follow_exit_note(&s->live.follow, s->a->limit_s, note);
+    if (note[0] != '\0') {
+        say(s, note);
     }
     return follow_exit_status(&s->live.follow);
 }

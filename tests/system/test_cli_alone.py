@@ -64,7 +64,8 @@ def test_exec_statuses(space, box, command, status):
 
 
 def test_exec_timeout(space, box, api):
-    assert space("exec", "--timeout", "0.2", box, "--", "sleep", "100").returncode == 124
+    done = space("exec", "--timeout", "0.2", box, "--", "sleep", "100")
+    assert (done.returncode, done.stderr) == (124, "timed out: the command was killed after 0.2 s (--timeout)\n")
     assert api.requests[-2][2]["timeout_seconds"] == 0.2
 
 

@@ -93,7 +93,9 @@ def test_exit_statuses(run_in_terminal, box, command, status):
 
 
 def test_timeout(run_in_terminal, box):
-    assert run_in_terminal("exec", "-it", "--timeout", "0.3", "box", "--", "sleep", "100").end() == 124
+    terminal = run_in_terminal("exec", "-it", "--timeout", "0.3", "box", "--", "sleep", "100")
+    terminal.read_until(b"space: timed out: the command was killed after 0.3 s (--timeout)\r\n")
+    assert terminal.end() == 124
 
 
 def test_what_cannot_run(run_in_terminal, box):
