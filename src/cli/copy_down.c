@@ -283,6 +283,18 @@ static int open_top(const char *directory, const char *base, bool *ret_is_new, s
     return fd;
 }
 
+/* Of a copy that was refused nothing stays: the next one would go into it. */
+static void remove_empty_top(const char *directory, const char *base)
+{
+    _cleanup_close_ int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (base[0] == '\0') {
+        (void)rmdir(directory); /* fails where something was copied */
+    } else if (fd >= 0) {
+        (void)unlinkat(fd, base, AT_REMOVEDIR);
+    }
+}
+
 static int
 receive_directory(struct copy *c, const char *remote, const char *local, struct error *err)
 {
@@ -301,6 +313,9 @@ receive_directory(struct copy *c, const char *remote, const char *local, struct 
     }
     r = receive_tree(c, remote, top_fd, is_new, err);
     (void)close(top_fd);
+    if (r < 0 && is_new) {
+        remove_empty_top(local, base);
+    }
     return r;
 }
 

@@ -348,6 +348,7 @@ def test_an_archive_that_is_none(cp, here, guest, api):
     for data in (b"no archive at all" * 100, os.urandom(5000), evil(("a", FILE, b"x" * 200_000))[:100_000]):
         api.evil_tar = data
         assert cp("box:/t", "out").returncode == 1
+        assert not (here / "out").exists(), "the next copy would go into it"
 
 
 def test_a_cut_tree_is_an_error(cp, here, guest, api):

@@ -221,6 +221,17 @@ def test_archives(space, box, tmp_path, installation):
     assert os.listdir(tmp_path / "x") == ["source"] and same_trees(source, tmp_path / "x/source")
 
 
+def test_a_tree_that_the_user_may_not_read_is_refused_and_named(space, box, tmp_path):
+    assert space("exec", box, "--", "sh", "-c", "mkdir -p mixed/sub && echo 1 > mixed/a && sudo install -m 0600 /dev/null mixed/sub/secret").returncode == 0
+    (tmp_path / "there").mkdir()
+    for target in ("new", "there"):
+        done = space("cp", f"{box}:mixed", str(tmp_path / target))
+        assert done.returncode == 1 and "mixed/sub/secret" in done.stderr and "-u root" in done.stderr, done
+    assert list(tmp_path.iterdir()) == [tmp_path / "there"] and not list((tmp_path / "there").iterdir())
+    assert space("cp", "-u", "root", f"{box}:/home/user/mixed", str(tmp_path / "new")).returncode == 0
+    assert (tmp_path / "new/a").exists() and (tmp_path / "new/sub/secret").exists()
+
+
 def test_what_a_guest_has_does_not_get_out(space, box, tmp_path):
     space("exec", "-u", "root", box, "--", "sh", "-c",
           "mkdir -p /tmp/evil && cd /tmp/evil && mkfifo pipe && mknod null c 1 3 && ln -s /etc out && cp /bin/true suid && "
