@@ -21,6 +21,7 @@
 
 #define SMALL_FILE_LIMIT 4096U
 #define USERS_LIMIT      (4U * 1024U * 1024U)
+#define MOUNTS_LIMIT     (4U * 1024U * 1024U)
 #define DATA_FORMAT      "1" /* of the data directory, as setup/volume writes it */
 
 static void check_settings(struct doctor *d)
@@ -106,6 +107,53 @@ static void check_image(struct doctor *d)
                (unsigned int)(st.st_mode & 0777));
 }
 
+static bool is_on_loop(const char *path, struct stat *ret)
+{
+    return stat(path, ret) == 0 && major(ret->st_dev) == LOOP_MAJOR;
+}
+
+/* Whether the filesystem's options, the last word of a line of mountinfo, have `discard`. */
+static bool has_discard(struct span line)
+{
+    const char *space = memrchr(line.p, ' ', line.n);
+    struct span options =
+        span_skip(line, (size_t)(space != NULL ? space - (const char *)line.p : 0));
+
+    while (options.n > 0) {
+        options = span_skip(options, 1);
+        if (span_equals_str(span_head(options, span_find(options, 0, ',')), "discard")) {
+            return true;
+        }
+        options = span_skip(options, span_find(options, 0, ','));
+    }
+    return false;
+}
+
+/* Whether the image is mounted so that what is free in it goes back to the filesystem below. */
+static bool gives_space_back(const char *path)
+{
+    _cleanup_buf_ struct buf text = buf_make(MOUNTS_LIMIT);
+    char device[32];
+    struct stat st;
+    struct span rest;
+
+    if (!is_on_loop(path, &st) ||
+        file_read(AT_FDCWD, "/proc/self/mountinfo", MOUNTS_LIMIT, &text) < 0) {
+        return false;
+    }
+    (void)snprintf(device, sizeof(device), " %u:%u ", major(st.st_dev), minor(st.st_dev));
+    rest = buf_span(&text);
+    while (rest.n > 0) {
+        struct span line = span_head(rest, span_find(rest, 0, '\n'));
+
+        rest = span_skip(rest, line.n + 1);
+        if (memmem(line.p, line.n, device, strlen(device)) != NULL && has_discard(line)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether a filesystem's device is a loop device that the page cache is between. */
 static bool is_buffered_loop(const char *path)
 {
@@ -113,7 +161,7 @@ static bool is_buffered_loop(const char *path)
     char attribute[64];
     struct stat st;
 
-    if (stat(path, &st) < 0 || major(st.st_dev) != LOOP_MAJOR) {
+    if (!is_on_loop(path, &st)) {
         return false;
     }
     (void)snprintf(attribute, sizeof(attribute), "/sys/dev/block/%u:%u/loop/dio", major(st.st_dev),
@@ -140,6 +188,11 @@ static bool check_volume(struct doctor *d)
         doctor_put(d, "volume", DOCTOR_DEGRADED,
                    "put data_dir on XFS or btrfs, or make loop devices and XFS available",
                    "no reflink: each sandbox copies its template's disk");
+    } else if (gives_space_back(path)) {
+        doctor_put(d, "volume", DOCTOR_DEGRADED, "space down, then space up mounts it anew",
+                   "%.*s, mounted with discard: what is free in it goes to others, and writes in "
+                   "sandboxes may find no room",
+                   (int)text.n, (const char *)text.p);
     } else if (is_buffered_loop(path)) {
         doctor_put(d, "volume", DOCTOR_DEGRADED,
                    "space down and space up attach it anew; where that does not help, put data_dir "

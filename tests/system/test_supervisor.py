@@ -429,6 +429,20 @@ def test_doctor_names_what_the_installation_lacks(site):
     assert "template base" not in checks and "free space" not in checks, "what is on a volume that is not there"
 
 
+def test_doctor_tells_a_volume_that_gives_its_room_away(site):
+    volume, image = site.top / "data/volume", site.top / "image"
+    volume.mkdir(parents=True)
+    with image.open("wb") as file:
+        file.truncate(320 << 20)
+    machine.output("mkfs.xfs", "-q", str(image))
+
+    def checks(option):
+        return site.checks(f"mount -o loop,{option} {image} {volume} && echo xfs image >{volume}/.space-volume")
+
+    expect_check(checks("discard"), "volume", "degraded", "mounted with discard", "space down, then space up")
+    assert "discard" not in checks("nodiscard")["volume"]["message"]
+
+
 def test_an_open_address_without_tls_is_said(site):
     assert site.checks()["listen"]["status"] == "ok"
     site.write_config(**{"api.listen": f"0.0.0.0:{site.port}"})
