@@ -10,7 +10,7 @@ ANNOTATIONS = {"description", "default", "example", "examples", "contentEncoding
 KNOWN = ANNOTATIONS | {
     "$ref", "type", "format", "enum", "const", "pattern", "minLength", "maxLength", "minimum", "maximum",
     "exclusiveMinimum", "multipleOf", "items", "minItems", "maxItems", "properties", "required",
-    "additionalProperties", "maxProperties", "oneOf",
+    "patternProperties", "additionalProperties", "maxProperties", "oneOf",
 }
 # What a format promises beyond the type; a time is always UTC. None: any bytes.
 FORMATS = {"date-time": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"), "binary": None}
@@ -128,10 +128,15 @@ def _check_object(document, schema, value, where):
         raise Mismatch(f"{where}: {len(value)} keys")
     properties = schema.get("properties", {})
     extra = schema.get("additionalProperties", "properties" not in schema)
+    patterns = schema.get("patternProperties", {})
     for key, item in value.items():
-        if key in properties:
-            check(document, properties[key], item, f"{where}.{key}")
-        elif extra is False:
+        named = [properties[key]] if key in properties else []
+        named += [patterns[pattern] for pattern in patterns if re.search(pattern, key)]
+        for one in named:
+            check(document, one, item, f"{where}.{key}")
+        if named:
+            continue
+        if extra is False:
             raise Mismatch(f"{where}: key {key} is not documented")
         elif isinstance(extra, dict):
             check(document, extra, item, f"{where}.{key}")

@@ -94,8 +94,10 @@ class Spec:
         for parameter in parameters:
             name, described = parameter["name"], self.resolve(parameter["schema"])
             where = f"{label}: {name}"
-            if described.get("type") == "object":  # name.KEY=VALUE, for which OpenAPI has no style
-                value = {key[len(name) + 1:]: given.pop(key)[-1] for key in list(given) if key.startswith(f"{name}.")}
+            if described.get("type") == "object":  # of the style form, exploded: its properties are parameters
+                assert (parameter["style"], parameter["explode"]) == ("form", True), where
+                patterns = described["patternProperties"]
+                value = {key: given.pop(key)[-1] for key in list(given) if any(re.search(p, key) for p in patterns)}
                 schema.check(self.document, parameter["schema"], value, where)
                 continue
             values = given.pop(name, [])
