@@ -134,7 +134,9 @@ static int find_route(struct request *rq, struct error *err)
     int r = route_find(route_table(), http_exchange_method(rq->exchange), path, &match);
 
     if (r == 0) {
-        return error_set_code(err, ERROR_NOT_FOUND, "route", "there is nothing at this path");
+        return error_set_code(err, ERROR_NOT_FOUND, "route",
+                              "there is nothing at this path; calls begin with /v1/, and "
+                              "/openapi.json, /readyz and /version need no key");
     }
     if (r < 0) {
         memcpy(rq->allow, match.allow, sizeof(rq->allow));
@@ -199,6 +201,12 @@ on_body(void *arg, struct http_exchange *exchange, struct span body, const struc
 
     (void)exchange;
     if (rq->answered) {
+        return;
+    }
+    if (problem != NULL && problem->code == ERROR_PAYLOAD_TOO_LARGE) {
+        (void)error_set_code(&err, problem->code, problem->field,
+                             "%s, the setting api.max_body_bytes", problem->message);
+        request_fail(rq, &err);
         return;
     }
     if (problem != NULL) {

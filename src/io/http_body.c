@@ -102,6 +102,15 @@ static void body_fail(struct http_exchange *exchange,
     }
 }
 
+static void body_fail_large(struct http_exchange *exchange)
+{
+    char message[80];
+
+    (void)snprintf(message, sizeof(message), "the request body is larger than %zu bytes",
+                   exchange->collected.max);
+    body_fail(exchange, ERROR_PAYLOAD_TOO_LARGE, "body", message);
+}
+
 static void body_fail_crowded(struct http_exchange *exchange)
 {
     body_fail(exchange, ERROR_SERVICE_UNAVAILABLE, NULL,
@@ -113,7 +122,7 @@ static void body_collect(struct http_exchange *exchange, struct span data)
     struct buf *collected = &exchange->collected;
 
     if (data.n > collected->max - collected->n) {
-        body_fail(exchange, ERROR_PAYLOAD_TOO_LARGE, "body", "the request body is too large");
+        body_fail_large(exchange);
         return;
     }
     if (!body_has_room(exchange, data.n)) {
@@ -159,7 +168,7 @@ void body_advance(struct http_exchange *exchange)
     }
     if (!exchange->body_done) {
         if (body_is_over(exchange)) {
-            body_fail(exchange, ERROR_PAYLOAD_TOO_LARGE, "body", "the request body is too large");
+            body_fail_large(exchange);
         } else if (exchange->is_crowded) {
             body_fail_crowded(exchange);
         }

@@ -150,6 +150,21 @@ void conn_refuse(struct http_conn *conn, const struct error *err)
     refuse_plainly(exchange, err);
 }
 
+/* The numbers are those of this server, which the parser does not say. */
+static int set_too_large(const struct http_conn *conn, const char *field, struct error *err)
+{
+    const struct http_server_limits *limits = &conn->server->limits;
+
+    return conn->exchange->head.fault == HTTP1_FAULT_FIELD_COUNT
+               ? error_set_code(err, ERROR_PAYLOAD_TOO_LARGE, field,
+                                "there are more than %u headers, a limit without a setting",
+                                limits->max_headers)
+               : error_set_code(err, ERROR_PAYLOAD_TOO_LARGE, field,
+                                "the request line and headers are larger than %zu bytes, a limit "
+                                "without a setting",
+                                limits->max_head_bytes);
+}
+
 static void refuse_head(struct http_conn *conn, struct span bytes, int r)
 {
     const struct http1_head *head = &conn->exchange->head;
@@ -158,8 +173,12 @@ static void refuse_head(struct http_conn *conn, struct span bytes, int r)
     struct error err;
 
     (void)snprintf(field, sizeof(field), "%.*s", (int)at_fault.n, (const char *)at_fault.p);
-    (void)error_set_code(&err, r == -EMSGSIZE ? ERROR_PAYLOAD_TOO_LARGE : ERROR_INVALID_REQUEST,
-                         field, "%s", http1_fault_text(head->fault));
+    if (r == -EMSGSIZE) {
+        (void)set_too_large(conn, field, &err);
+    } else {
+        (void)error_set_code(&err, ERROR_INVALID_REQUEST, field, "%s",
+                             http1_fault_text(head->fault));
+    }
     conn_refuse(conn, &err);
 }
 

@@ -51,6 +51,7 @@ def test_every_operation_has_examples_that_fit_their_schemas():
 @pytest.mark.parametrize("wanted, value", [
     ({"type": "string", "format": "date-time"}, "2026-11-29 18:20:31Z"), ({"type": "string", "format": "unheard-of"}, ""),
     ({"const": 1}, 2), ({"type": "object", "properties": {"a": {}}}, {"b": 1}), ({"type": "integer"}, True), ({"heard": 1}, 1),
+    ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"b": 1}), ({"patternProperties": {"^a": {"const": 1}}}, {"a": 2}),
 ])
 def test_the_check_of_answers_can_fail(wanted, value):
     with pytest.raises(schema.Mismatch):
@@ -87,6 +88,9 @@ def test_unknown_routes_are_not_found(api):
     for path in ("/", "/v1", "/v1/", "/v2/sandboxes", "/v1/sandbox", "/v1/sandboxes/", "/favicon.ico"):
         answer = api.ask("GET", path)
         assert (answer.status, answer.code) == (404, "not_found"), (path, answer)
+        for place in ("/v1/", "/openapi.json", "/readyz", "/version"):
+            assert place in answer.json["error"]["message"], answer
+        assert api.ask("GET", "/openapi.json", key=False).status == 200
 
 
 def test_later_fields_are_invalid(api):
@@ -225,14 +229,16 @@ def test_an_escape_that_is_none_is_no_route(api):
         assert refused(raw)[0] in (400, 404)
 
 
-@pytest.mark.parametrize("more, field", [
-    (b"X: " + b"y" * 70000 + b"\r\n\r\n", "head"), (b"".join(b"X%d: y\r\n" % i for i in range(300)) + b"\r\n", "headers"),
+@pytest.mark.parametrize("more, field, limit", [
+    (b"X: " + b"y" * 70000 + b"\r\n\r\n", "head", "65536 bytes"),
+    (b"".join(b"X%d: y\r\n" % i for i in range(300)) + b"\r\n", "headers", "more than 100 headers"),
 ], ids=["bytes", "headers"])
-def test_a_head_over_its_limits_is_413(api, more, field):
+def test_a_head_over_its_limits_is_413(api, more, field, limit):
     with api.raw_socket() as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n" + more)
         status, _, error = refused(raw)
     assert (status, error["code"], error["details"]) == (413, "payload_too_large", {"field": field})
+    assert limit in error["message"], error
 
 
 @pytest.mark.parametrize("chunks, field", [
@@ -296,6 +302,7 @@ def test_a_body_over_the_cap_is_413(api, installation, shared):
             pass
         status, _, error = refused(raw)
     assert (status, error["code"], error["details"]) == (413, "payload_too_large", {"field": "body"})
+    assert "8388608 bytes" in error["message"] and "api.max_body_bytes" in error["message"], error
 
 
 def test_requests_after_each_other_share_a_connection(api, installation):
