@@ -43,6 +43,24 @@ def test_another_prefix_than_the_configured_one_is_refused_with_the_remedy(build
     assert f"make install BUILD={build} PREFIX=/opt/elsewhere" in done.stderr
 
 
+def test_a_build_for_another_prefix_says_why_it_compiles_again(tmp_path):
+    (tmp_path / "meson.build").write_text(
+        "project('one')\ncustom_target('one', output: 'one', command: ['touch', '@OUTPUT@'], install: true, install_dir: 'bin')\n",
+        encoding="ascii")
+    machine.output("meson", "setup", str(tmp_path / "build"), str(tmp_path), "--prefix", "/opt/space-test")
+
+    def build(prefix):
+        done = subprocess.run([ROOT / "tools/build"], capture_output=True, text=True, check=False,
+                              env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "BUILD": str(tmp_path / "build"), "PREFIX": prefix})
+        assert done.returncode == 0, done
+        return [line for line in done.stdout.splitlines() if "again" in line]
+
+    assert not build("/opt/space-test/")
+    (line,) = build("/opt/elsewhere")
+    assert "/opt/elsewhere" in line and "/opt/space-test" in line
+    assert not build("/opt/elsewhere")
+
+
 def run_uninstall(**variables):
     return subprocess.run([ROOT / "tools/uninstall"], capture_output=True, text=True, check=False, env={
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **{name: str(value) for name, value in variables.items()}})
