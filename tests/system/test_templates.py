@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 
-from harness import machine, poll
+from harness import machine, manual, poll
 from harness.spec import ROOT
 
 
@@ -48,6 +49,29 @@ def test_old_versions_go_when_no_sandbox_is_left(api, installation):
     poll.until(lambda: not used.exists(), 30, "the version whose sandbox was deleted is gone")
     assert not list((installation.data / "volume/bases").glob(f"{used.name}-*"))
     assert (folder / newest / "template.json").exists()
+
+
+def test_one_of_set_up_is_deleted_as_its_page_says(api, installation, tmp_path):
+    folder = installation.data / "volume/templates"
+    newest = os.readlink(folder / "base/current")
+    (folder / "data").mkdir()
+    version = add_version(folder / "data", folder / "base" / newest, "tm0000000000000000cc", 0)
+    record = version / "template.json"
+    record.write_text(json.dumps({**json.loads(record.read_text(encoding="utf-8")), "name": "data"}), encoding="utf-8")
+    switch(folder / "data", version.name)
+    assert api.get("/v1/templates/data")["version"] == version.name
+    (tmp_path / "recipe").mkdir()
+    page = (ROOT / "templates/README.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^    cd /var/lib/space/volume/templates/data\n(?:    .*\n)+", page, re.MULTILINE)
+    manual.run(lines, {"/var/lib/space": installation.data, "/etc/space/templates/data": tmp_path / "recipe"}, installation.config)
+    assert not (tmp_path / "recipe").exists()
+    assert api.ask("GET", "/v1/templates/data").status == 404
+    refused = api.ask("POST", "/v1/sandboxes", {"template": "data"})
+    assert (refused.status, refused.details) == (404, {"resource": "template"}), refused
+    installation.kill_daemon("space-node")
+    installation.wait_ready()
+    poll.until(lambda: not version.exists(), 30, "the deleted version is gone")
+    assert api.get("/v1/templates/base")["version"] == newest
 
 
 def test_the_recorded_packages_are_those_inside_and_those_of_the_recipe(api, installation, shared):
