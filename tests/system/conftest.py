@@ -41,6 +41,12 @@ def pytest_collection_modifyitems(config, items):
         others = [item for item in items if item.path not in wanted]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
+    if "ITEM_SHARE" in os.environ:
+        # N/M: each M-th test, from the N-th on.
+        turn, of = map(int, os.environ["ITEM_SHARE"].split("/"))
+        others = [item for i, item in enumerate(items) if i % of != turn % of]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     # Conformance coverage and the leak check look back at everything before them.
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
