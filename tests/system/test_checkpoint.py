@@ -90,6 +90,7 @@ def test_sandboxes_of_a_checkpoint_and_the_way_back(api, sandboxes, checkpoints,
     assert refused.status == 409 and refused.json["error"]["code"] == "failed_precondition"
 
 
+@pytest.mark.long
 def test_of_a_suspended_one_by_the_command_line(api, installation, sandboxes):
     sandbox = sandboxes()["id"]
     api.check_output(sandbox, "echo kept > /home/user/file; sudo touch /etc/ssh/ssh_host_old_key")
@@ -141,6 +142,7 @@ echo old >/etc/ssh/ssh_host_rsa_key
 KEY = "cat /etc/ssh/ssh_host_ed25519_key.pub"
 
 
+@pytest.mark.long
 def test_programs_are_told_and_no_host_key_is_shared(api, sandboxes, checkpoints, child):
     source = sandboxes()["id"]
     api.check_output(source, HOOKS, user="root")

@@ -222,6 +222,7 @@ def test_run_deletes_after_ctrl_c_and_failure(space, env, api):
     assert not api.sandboxes
 
 
+@pytest.mark.long
 def test_run_deletes_what_a_dead_api_made(env, api):
     api.faults["die_after_create"] = 1
     child = start(env, "run", "--name", "left", "--", "true")
@@ -235,6 +236,7 @@ def test_run_deletes_what_a_dead_api_made(env, api):
     assert not api.sandboxes and "is deleted" in child.stderr.read()
 
 
+@pytest.mark.long
 def test_run_says_what_it_leaves(env, api):
     api.faults["die_after_create"] = 1
     child = start(env, "run", "--name", "left", "--", "true")

@@ -225,6 +225,7 @@ def test_sparse_and_large(cp, here, guest):
     assert subprocess.run(["cmp", here / "big", here / "back"], check=False).returncode == 0
 
 
+@pytest.mark.long
 def test_memory_is_constant(env, here, guest):
     (guest / "t").mkdir()
     (guest / "t/f").write_bytes(os.urandom(1 << 20) * 60)

@@ -90,6 +90,7 @@ def test_a_shell_lives_over_restarts(installation, terminal, box):
     assert shell.end(60) == 5
 
 
+@pytest.mark.long
 def test_output_over_restarts_is_exact(installation, terminal, box):
     shell = terminal("exec", "-it", box, "--", "sh", "-c", "stty -opost; for i in $(seq 1 60); do seq 1 1000; sleep 0.1; done; echo the-end")
     shell.read_until(b"1000\n", 60)

@@ -270,6 +270,7 @@ class TestVmm:
         poll.until(lambda: state(api, sandbox)[0] in ("error", "running"), 10, "a definite state")
         api.delete(sandbox)
 
+    @pytest.mark.long
     def test_memory_hunger_ends_inside_the_guest_or_with_a_reason(self, api, sandboxes, shared):
         sandbox = api.create(memory_mib=256)["id"]
         api.run(sandbox, "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'", timeout_seconds=60)

@@ -141,6 +141,7 @@ def test_a_file_comes_out(api, installation, box, files, folder, victim):
 
 
 @VICTIMS
+@pytest.mark.long
 def test_an_archive_comes_out(api, installation, box, files, folder, victim):
     want = api.check_output(box, f"cd {folder} && head -c {DOWN_BYTES} /dev/urandom >down; sha256sum <down").split()[0]
     connection = begin(api, "GET", files.at("/tar", path=folder))

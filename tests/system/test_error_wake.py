@@ -104,6 +104,7 @@ def test_one_that_does_not_boot_keeps_its_disk(api, installation, failed):
 
 
 @pytest.mark.parametrize("daemon", ["space-node", "space-api"])
+@pytest.mark.long
 def test_kill_9_of_a_daemon_meanwhile(api, installation, failed, daemon):
     sandbox_id = failed[0]
     answer = api.ask("POST", f"/v1/sandboxes/{sandbox_id}/wake", query={"wait": 0})

@@ -150,6 +150,7 @@ def test_a_fork_bomb_is_outlived(api, box):
 # Children that only wait, and hold no output open.
 
 
+@pytest.mark.long
 def test_the_quota_of_running_commands(api, installation):
     from harness.installation import Installation
     made = Installation("sptq", uid_first=1_600_000, volume_gib=5, node__warm_pools="base=1", node__max_processes=5,

@@ -144,6 +144,7 @@ class TestTemplate:
     def test_tools_are_there(self, api, shared, tool):
         assert api.run(shared, ["which", tool])["exit_code"] == 0
 
+    @pytest.mark.long
     def test_python_makes_environments(self, api, sandboxes):
         """And pip installs into one what was brought along. Its own copy of pip would take a minute under emulation: that it
         could be had is seen by ensurepip's wheel."""

@@ -213,6 +213,7 @@ def test_a_stalled_body_holds_up_nobody(installation, shared):
         assert api.check_output(shared, ["echo", "served"]) == "served\n"
 
 
+@pytest.mark.long
 def test_20_creates_at_once(installation, dribbles):
     api = installation.api
     made = []

@@ -57,6 +57,7 @@ def test_bad_times(site):
     api.close()
 
 
+@pytest.mark.long
 def test_samples_go_on_over_a_restart_of_the_node(api, installation, sandboxes):
     box = sandboxes()["id"]
     poll.until(lambda: samples(api, box), 30, "a first sample")

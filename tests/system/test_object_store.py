@@ -126,6 +126,7 @@ def test_faults_that_pass(s3, worker, files, tmp_path):
     assert (tmp_path / "out/disk.img").read_bytes() == content(files["disk.img"])
 
 
+@pytest.mark.long
 def test_faults_that_do_not(s3, worker, files, tmp_path):
     s3.faults = [503] * 40  # whatever it tries, from several threads
     answer = put(worker, files)

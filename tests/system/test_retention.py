@@ -4,6 +4,8 @@ both daemons, and not longer than its sandbox exists. Afterwards it is `gone`, n
 import json
 import signal
 
+import pytest
+
 from harness import poll
 from harness.http import ApiError
 
@@ -61,6 +63,7 @@ def let_an_hour_pass(folder, ended):
     path.write_text(json.dumps(record), encoding="utf-8")
 
 
+@pytest.mark.long
 def test_results_and_output_are_kept_for_their_time_and_then_gone(api, installation):
     sandbox = api.create()["id"]
     old, young = Ended(api, sandbox, "old"), Ended(api, sandbox, "young")

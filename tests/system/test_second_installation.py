@@ -710,6 +710,7 @@ def moved(installation, top):
     return made
 
 
+@pytest.mark.long
 def test_it_moves_to_another_place(second, api2):
     """As docs/operations.md says it; another directory stands for another machine."""
     sandbox = api2.create(name="mover", metadata={"of": "move"})

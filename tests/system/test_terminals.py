@@ -266,7 +266,7 @@ class TestBlock:
         assert at.output["stdout"] == want
         assert not [e for e in at.events if e["type"] == "gap"]
 
-    @pytest.mark.parametrize("way", ["attach", "events"])
+    @pytest.mark.parametrize("way", ["attach", pytest.param("events", marks=pytest.mark.long)])
     def test_what_a_cut_connection_held_can_be_read_again(self, api, sandboxes, way):
         """The sockets of a client that does not read take more than the whole spool may hold."""
         box = sandboxes()["id"]
