@@ -145,10 +145,15 @@ def test_attach_to_a_command_without_a_terminal(space, box):
     assert (done.returncode, done.stdout) == (8, "before\ngot one\n")
 
 
-def test_logs_follow_from_the_tail(space, box):
-    process = space("exec", "-d", box, "--", "sh", "-c", "seq 1 1000; sleep 1; echo last").stdout.strip()
+def test_logs_follow_from_the_tail(installation, space, box):
+    process = space("exec", "-d", "-i", box, "--", "sh", "-c", "seq 1 1000; read go; echo last").stdout.strip()
     poll.until(lambda: space("logs", process).stdout.endswith("1000\n"), 20, "it has begun")
-    assert space("logs", "--follow", "--tail", "5", box, process).stdout == "1000\nlast\n"
+    with subprocess.Popen([space_binary(), "logs", "--follow", "--tail", "5", box, process], env=installation.user_env(),
+                          stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout.readline() == "1000\n"
+        assert space("attach", "-i", "--tail", "0", process, input="go\n").returncode == 0
+        assert following.stdout.read() == "last\n"
+    assert following.returncode == 0
 
 
 # ---- copies ----

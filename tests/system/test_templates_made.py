@@ -45,7 +45,6 @@ def templates(api, installation):
     poll.until(lambda: left(installation) == [], 60, "nothing is left")
 
 
-@pytest.mark.long
 def test_of_disk_and_of_memory(templates, installation, sandboxes):
     api = templates
     source = sandboxes(env={"KEPT": "1"}, memory_mib=256)["id"]
