@@ -4,10 +4,11 @@
  *   bench-floor restore STATE DISK REPEATS -- QEMU ARGS...
  *     STATE is a base's device state and DISK a clone of its disk that may be written. Restore,
  *     first handshake and first `true` (cold); a rehearsal as a waiting sandbox gets one; silence
- *     and stop, and the line "waiting". After a line on stdin, so that it has waited as sandboxes
- *     wait, while others worked: `cont`, handshake and `true` in one go (warm); then repeated
- *     `true`, pings, pauses (silence and stop) and wakes (`cont` and WAKE), echoes, and what
- *     floor_suspend.c measures, with files beside DISK.
+ *     and stop, and a first line of output. After a line on stdin, so that it has waited as
+ *     sandboxes wait, while others worked: `cont`, handshake and `true` in one go (warm), and a
+ *     second line of output. After another line on stdin, so that its memory can be looked at:
+ *     repeated `true`, pings, pauses (silence and stop) and wakes (`cont` and WAKE), echoes, and
+ *     what floor_suspend.c measures, with files beside DISK.
  *   bench-floor waiting STATE DISK REPEATS -- QEMU ARGS...
  *     The same of a machine that waits as it was restored, which is how they wait where the
  *     processor runs guests itself: without the cold run and the rehearsal.
@@ -663,13 +664,24 @@ static void set_up(struct floor *f, const char *disk)
     listen_at(f, "bulk", LAST_FD);
 }
 
+/* Says how far it is, and goes on after a line. */
+static void await_line(const char *what)
+{
+    char line[8];
+
+    (void)printf("\"%s\": true,\n", what);
+    (void)fflush(stdout);
+    if (fgets(line, sizeof(line), stdin) == NULL) {
+        floor_die("stdin");
+    }
+}
+
 static void run_restore(struct floor *f, char **argv, long repeats, bool rehearsed)
 {
     const char *state = argv[2];
     const char *disk = argv[3];
     char **qemu = &argv[6];
     double start = floor_now_ms();
-    char line[8];
 
     floor_start(f, qemu);
     floor_load(f, state);
@@ -681,12 +693,9 @@ static void run_restore(struct floor *f, char **argv, long repeats, bool rehears
         rehearse(f);
         fall_silent(f);
     }
-    (void)printf("\"waited\": true,\n");
-    (void)fflush(stdout);
-    if (fgets(line, sizeof(line), stdin) == NULL) {
-        floor_die("stdin");
-    }
+    await_line("waited");
     warm_run(f);
+    await_line("ran");
     repeat(f, repeats);
     measure_pauses(f, repeats);
     measure_echo(f, repeats);

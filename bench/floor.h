@@ -41,6 +41,7 @@ void floor_flush(struct floor *f);
 /* Reads until a frame of this type came. */
 void floor_await(struct floor *f, uint8_t type);
 
-/* Suspends the running VM and wakes it in a new VMM, by the bare steps. `disk` is the path behind
- * FLOOR_DISK_FD; the files that it makes lie beside it, and are removed. */
+/* Suspends the running VM and wakes it in a new VMM, by the bare steps, then by QEMU's own
+ * migration. `disk` is the path behind FLOOR_DISK_FD; the files that it makes lie beside it, and
+ * are removed. */
 void floor_measure_suspend(struct floor *f, const char *disk, char **qemu);

@@ -5,7 +5,10 @@
  * clone of the disk; the pages that the VMM has written and that differ from the base image, into
  *            a file; all of it on stable storage
  *   wake     a clone of the disk; a new VMM; the pages into its memory; the device state; HELLO and
- *            IDENTITY while it continues, until the agent has confirmed it */
+ *            IDENTITY while it continues, until the agent has confirmed it
+ *
+ * And the same by what QEMU has of its own, its migration to a file and from it, with the same
+ * SILENCE, clones of the disk, stable storage and handshake around it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -227,10 +230,9 @@ static void save_devices(struct floor *f, const char *path)
     floor_qmp_expect(f, "\"return\"");
 }
 
-static void suspend(struct floor *f, const struct snapshot *s)
+/* The guest is silent, its disk is on stable storage, and it stands still. */
+static void stand_still(struct floor *f)
 {
-    struct image image = {0};
-
     agent_id_format(&f->out, AGENT_SILENCE, AGENT_SILENCE_FREEZE | AGENT_SILENCE_SYNC, ++f->id);
     floor_flush(f);
     floor_await(f, AGENT_RESULT);
@@ -239,6 +241,13 @@ static void suspend(struct floor *f, const struct snapshot *s)
     }
     floor_qmp_write(f, "{\"execute\":\"stop\"}\n", -1);
     floor_qmp_expect(f, "\"return\"");
+}
+
+static void suspend(struct floor *f, const struct snapshot *s)
+{
+    struct image image = {0};
+
+    stand_still(f);
     save_devices(f, s->state);
     clone_file(FLOOR_DISK_FD, s->disk, true);
     find_image(f->pid, &image);
@@ -246,6 +255,26 @@ static void suspend(struct floor *f, const struct snapshot *s)
     write_memory(f, &image, s->memory);
     (void)munmap((void *)(uintptr_t)image.content, image.bytes);
     synchronise(open(s->state, O_RDONLY | O_CLOEXEC), s->state);
+}
+
+/* Memory and devices by QEMU itself, as fast as it can, in place of what we take of them. */
+static void migrate(struct floor *f, const struct snapshot *s)
+{
+    int file;
+
+    stand_still(f);
+    file = create(s->state);
+    floor_qmp_write(f,
+                    "{\"execute\":\"migrate-set-parameters\",\"arguments\":"
+                    "{\"max-bandwidth\":1099511627776}}\n",
+                    -1);
+    floor_qmp_expect(f, "\"return\"");
+    floor_qmp_write(f, "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"out\"}}\n", file);
+    floor_qmp_expect(f, "\"return\"");
+    floor_qmp_write(f, "{\"execute\":\"migrate\",\"arguments\":{\"uri\":\"fd:out\"}}\n", -1);
+    floor_qmp_expect(f, "\"completed\"");
+    clone_file(FLOOR_DISK_FD, s->disk, true);
+    synchronise(file, s->state);
 }
 
 /* ---- and in ---- */
@@ -279,7 +308,8 @@ static void fill_memory(const struct floor *f, const char *path)
     (void)close(fd);
 }
 
-static void wake(struct floor *f, const struct snapshot *s, char **qemu)
+/* Of QEMU's own, memory comes with the device state. */
+static void wake(struct floor *f, const struct snapshot *s, char **qemu, bool fills_memory)
 {
     int source = open(s->disk, O_RDONLY | O_CLOEXEC);
 
@@ -288,13 +318,42 @@ static void wake(struct floor *f, const struct snapshot *s, char **qemu)
     floor_open_at(s->woken, O_RDWR, FLOOR_DISK_FD);
     floor_open_at(s->woken, O_RDONLY, FLOOR_DISK_READ_FD);
     floor_start(f, qemu);
-    fill_memory(f, s->memory);
+    if (fills_memory) {
+        fill_memory(f, s->memory);
+    }
     floor_load(f, s->state);
     floor_put_hello(f);
     floor_put_identity(f);
     floor_flush(f);
     floor_qmp_write(f, "{\"execute\":\"cont\"}\n", -1);
     floor_await(f, AGENT_IDENTITY_OK);
+}
+
+static void end_vmm(struct floor *f)
+{
+    (void)kill(f->pid, SIGKILL);
+    (void)waitpid(f->pid, NULL, 0);
+    (void)close(f->control);
+    (void)close(f->agent);
+}
+
+static void measure_migration(struct floor *f, const struct snapshot *s, char **qemu)
+{
+    struct stat st = {0};
+    double start;
+    double end;
+
+    floor_qmp_expect(f, "\"return\""); /* of the wake's `cont` */
+    start = floor_now_ms();
+    migrate(f, s);
+    end = floor_now_ms();
+    (void)stat(s->state, &st);
+    (void)printf("\"migrate_ms\": %.3f, \"migrate_bytes\": %lld, ", end - start,
+                 (long long)st.st_size);
+    end_vmm(f);
+    start = floor_now_ms();
+    wake(f, s, qemu, false);
+    (void)printf("\"migrate_back_ms\": %.3f, ", floor_now_ms() - start);
 }
 
 void floor_measure_suspend(struct floor *f, const char *disk, char **qemu)
@@ -314,13 +373,11 @@ void floor_measure_suspend(struct floor *f, const char *disk, char **qemu)
     (void)stat(s.memory, &st);
     (void)printf("\"suspend_ms\": %.3f, \"suspend_bytes\": %lld, ", end - start,
                  (long long)st.st_size);
-    (void)kill(f->pid, SIGKILL);
-    (void)waitpid(f->pid, NULL, 0);
-    (void)close(f->control);
-    (void)close(f->agent);
+    end_vmm(f);
     start = floor_now_ms();
-    wake(f, &s, qemu);
+    wake(f, &s, qemu, true);
     (void)printf("\"resume_ms\": %.3f, ", floor_now_ms() - start);
+    measure_migration(f, &s, qemu);
     (void)unlink(s.disk);
     (void)unlink(s.state);
     (void)unlink(s.memory);

@@ -56,15 +56,17 @@ RUNTIMES = {
 }
 
 
-def available(bundle, say):
-    """Those that are installed and run a command here; of the others it is said why not."""
-    found = {}
+def available(bundle):
+    """Those that are installed and run a command here; of the others, why not."""
+    found, missing = {}, {}
     for name, command in RUNTIMES.items():
         try:
-            if shutil.which(command[0]) is None or not (bundle.folder / "config.json").exists():
+            if shutil.which(command[0]) is None:
                 raise RuntimeError("it is not installed")
+            if not (bundle.folder / "config.json").exists():
+                raise RuntimeError("runc, which makes its bundle, is not installed")
             bundle.time_run(*command)
             found[name] = command
         except (OSError, RuntimeError) as why:
-            say(f"without the peer {name}: {' '.join(str(why).split())}")
-    return found
+            missing[name] = " ".join(str(why).split())
+    return found, missing

@@ -4,7 +4,10 @@ import datetime
 import json
 import os
 import pathlib
+import shutil
 import subprocess
+
+NONE = "none"
 
 
 def median(values):
@@ -21,20 +24,27 @@ def summary(values):
             "p99": round(percentile(values, 99), 3), "max": round(max(values), 3)}
 
 
+def first_line(*command):
+    """What a program says first; NONE of one that is not there, fails or says nothing."""
+    if shutil.which(command[0]) is None:
+        return NONE
+    said = subprocess.run(command, check=False, capture_output=True, text=True).stdout.splitlines()
+    return said[0] if said else NONE
+
+
 def machine_facts():
     cpu = next(line.partition(":")[2].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
                if line.startswith("model name"))
     memory = next(int(line.split()[1]) for line in open("/proc/meminfo", encoding="utf-8")
                   if line.startswith("MemTotal"))
-    first = lambda *command: subprocess.run(command, check=False, capture_output=True, text=True).stdout.splitlines()
     return {
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "cpu": cpu, "cores": os.cpu_count(), "memory_mib": memory // 1024, "kernel": os.uname().release,
         "load_before": os.getloadavg(),
-        "qemu": (first("qemu-system-x86_64", "--version") or ["?"])[0],
-        "runc": (first("runc", "--version") or ["?"])[0], "runsc": (first("runsc", "--version") or ["?"])[0],
-        "commit": (first("git", "rev-parse", "--short=12", "HEAD") or ["?"])[0],
-        "modified": bool(first("git", "status", "--porcelain", "--untracked-files=no")),
+        "qemu": first_line("qemu-system-x86_64", "--version"),
+        "runc": first_line("runc", "--version"), "runsc": first_line("runsc", "--version"),
+        "commit": first_line("git", "rev-parse", "--short=12", "HEAD"),
+        "modified": first_line("git", "status", "--porcelain", "--untracked-files=no") != NONE,
     }
 
 
@@ -42,8 +52,8 @@ class Report:
     """Rows of a measured value, what it is held against, and the budget for it."""
 
     def __init__(self, facts, only_ratios=False):
-        self.only_ratios = only_ratios  # where absolute values mean nothing, there is no budget for them
-        self.data = {"machine": facts, "rows": [], "samples": {}}
+        self.only_ratios = only_ratios  # where absolute values mean nothing, they have no budget and are not in the table
+        self.data = {"machine": facts, "rows": [], "samples": {}, "missing_peers": {}}
 
     def samples(self, name, values):
         self.data["samples"][name] = [round(v, 3) for v in values]
@@ -65,12 +75,15 @@ class Report:
     def table(self):
         lines = [f"{'what':<52} {'value':>10} {'':<5} {'ratio':>6}  {'budget':>8}  against"]
         for row in self.data["rows"]:
+            if self.only_ratios and row["ratio"] is None:
+                continue
             sign = ">=" if row["at_least"] else "<="
             budget = f"{sign} {row['limit']}" if row["limit"] is not None else ""
             mark = {True: "ok", False: "MISSED", None: ""}[row["met"]]
             against = f"{row['against']} {row['reference']:g}" if row["reference"] else (row["against"] or "")
             lines.append(f"{row['what']:<52} {row['value']:>10g} {row['unit']:<5} "
                          f"{row['ratio'] if row['ratio'] is not None else '':>6}  {budget:>8}  {against}  {mark}")
+        lines += [f"no comparison with {name}: {why}" for name, why in self.data["missing_peers"].items()]
         return "\n".join(lines)
 
     def missed(self, factor=1):

@@ -82,11 +82,12 @@ def stopped_ms(bench):
     return [int(ms) for ms in re.findall(r"sandbox_captured\b.*\bcheckpoint=ck\S+ .*\bstopped_ms=(\d+)", log)]
 
 
-def captures(bench, connection, rounds):
+def captures(bench, rounds):
     """Checkpoint, rollback and fork x1 of idle sandboxes, each beside a floor of the same moment."""
     took = {name: [] for name in ("checkpoint", "rollback", "fork_1", "stopped", "floor_suspend", "floor_resume")}
     for _ in range(rounds):
         waiting = bench.floor()
+        connection = bench.connect()
         bench.made.wait_warm()
         _, sandbox = bench.create(connection)
         seen = len(stopped_ms(bench))
@@ -98,6 +99,7 @@ def captures(bench, connection, rounds):
         took["rollback"].append(ask(connection, "POST", f"/v1/sandboxes/{sandbox}/rollback?wait=120", {"checkpoint_id": checkpoint})[0])
         connection.json("DELETE", f"/v1/checkpoints/{checkpoint}")
         bench.delete(connection, sandbox)
+        connection.close()
         floor = bench.finish_floor(*waiting)
         took["floor_suspend"].append(floor["suspend_ms"])
         took["floor_resume"].append(floor["resume_ms"])
@@ -148,9 +150,9 @@ def dirtied_captures(bench, connection, memory_mib, dirty_mib):
 
 
 def measure_forks(bench, quick):
-    connection = bench.connect()
     bench.say("checkpoint, rollback, fork")
-    captures(bench, connection, 2 if quick else 8)
+    captures(bench, 2 if quick else 8)
+    connection = bench.connect()
     for memory_mib, amounts in ({512: (100,)} if quick else {512: (10, 100), 2048: (0, 10, 100, 500)}).items():
         for dirty_mib in amounts:
             dirtied_captures(bench, connection, memory_mib, dirty_mib)
