@@ -576,6 +576,7 @@ static void test_bad_input(void **state)
         {"GET", "/v1/sandboxes?state=x", NULL, "state"},
         {"GET", "/v1/sandboxes?created_after=x", NULL, "created_after"},
         {"GET", "/v1/operations?kind=x", NULL, "kind"},
+        {"GET", "/v1/operations?=x", NULL, "query"},
         {"POST", "/v1/keys", "{\"name\": \"a\"}", "role"},
         {"POST", "/v1/keys", "{\"name\": \"a\", \"role\": \"god\"}", "role"},
         {"POST", "/v1/run", "{\"argv\": [\"true\"]}", "template"},

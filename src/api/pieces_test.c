@@ -31,6 +31,10 @@ static void test_query(void **state)
     assert_true(query_check(&q, "a b c state*", &err) < 0);
     assert_string_equal(err.field, "metadata.k");
     query_done(&q);
+    assert_int_equal(query_parse("=1", false, &q, &err), 0);
+    assert_true(query_check(&q, "a", &err) < 0);
+    assert_string_equal(err.field, "query");
+    query_done(&q);
 }
 
 static void test_bad_queries(void **state)

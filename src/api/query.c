@@ -163,8 +163,8 @@ int query_check(const struct query *query, const char *allowed, struct error *er
         bool many;
 
         if (!is_allowed(allowed, name, &many)) {
-            return error_set_code(err, ERROR_INVALID_REQUEST, name, "unknown query parameter %.60s",
-                                  name);
+            return error_set_code(err, ERROR_INVALID_REQUEST, name[0] == '\0' ? "query" : name,
+                                  "unknown query parameter %.60s", name);
         }
         for (size_t k = 0; k < i && !many; k++) {
             if (strcmp(query->items[k].name, name) == 0) {

@@ -14,8 +14,8 @@ static int add_operation(void *arg, const struct operation *o)
 
 static bool is_kind(const char *kind)
 {
-    static const char *const kinds[] = {"create", "delete",     "pause",    "suspend",
-                                        "wake",   "checkpoint", "rollback", "fork"};
+    static const char *const kinds[] = {"create",     "delete",   "pause", "suspend", "wake",
+                                        "checkpoint", "rollback", "fork",  "template"};
     bool found = false;
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -34,8 +34,8 @@ static int read_filter(const struct request *rq, struct operation_filter *filter
     }
     if (filter->kind != NULL && !is_kind(filter->kind)) {
         return error_set_code(err, ERROR_INVALID_REQUEST, "kind",
-                              "kind must be create, delete, pause, suspend, wake, checkpoint or "
-                              "rollback, got %.40s",
+                              "kind must be create, delete, pause, suspend, wake, checkpoint, "
+                              "rollback, fork or template, got %.40s",
                               filter->kind);
     }
     for (size_t i = 0; i < rq->query.count; i++) {

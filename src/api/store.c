@@ -99,6 +99,11 @@ int store_open(const char *path, struct store **ret_store, struct error *err)
         return error_set(err, ENOMEM, "no memory");
     }
     (void)snprintf(store->path, sizeof(store->path), "%s", path);
+    r = store_reserve_check(store, err);
+    if (r < 0) {
+        store_close(store);
+        return r;
+    }
     if (open_handle(path, &store->db) != SQLITE_OK) {
         r = store->db == NULL ? error_set(err, ENOMEM, "no memory")
                               : store_fail(store, err, "open");

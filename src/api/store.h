@@ -39,6 +39,9 @@ int store_migrate(struct store *store,
  * returns whether there was any. */
 void store_reserve_take(const struct store *store);
 bool store_reserve_give_back(const struct store *store);
+/* Where the reserve is, a store was: without its file, what the machine has would be unknown to an
+ * empty one, and deleted. 0, or -EIO before anything is opened. */
+int store_reserve_check(const struct store *store, struct error *err) _must_check_;
 
 /* The schema that this program speaks. */
 const struct store_migration *store_migrations(size_t *ret_count);

@@ -54,6 +54,33 @@ static int teardown(void **state)
     return 0;
 }
 
+/* An empty store would have every sandbox of the machine deleted. */
+static void test_a_lost_store_is_not_begun_anew(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = {0};
+    struct stat st;
+    char path[120];
+
+    (void)snprintf(path, sizeof(path), "%s-reserve", f->path);
+    store_reserve_take(f->store);
+    assert_int_equal(stat(path, &st), 0);
+    store_close(f->store);
+    f->store = NULL;
+    assert_int_equal(store_open(f->path, &f->store, &err), 0); /* it is whole */
+    store_close(f->store);
+    f->store = NULL;
+    assert_int_equal(truncate(f->path, 0), 0);
+    assert_int_equal(store_open(f->path, &f->store, &err), -EIO);
+    assert_non_null(strstr(err.message, "restore it from a backup"));
+    assert_non_null(strstr(err.message, path));
+    assert_int_equal(unlink(f->path), 0);
+    assert_int_equal(store_open(f->path, &f->store, &err), -EIO);
+    assert_int_equal(stat(f->path, &st), -1); /* nothing was made in its place */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(store_open(f->path, &f->store, &err), 0);
+}
+
 static struct sandbox make_sandbox(const struct fixture *f, const char *name)
 {
     struct sandbox s = {0};
@@ -574,6 +601,7 @@ static void test_page_costs_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_lost_store_is_not_begun_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sandbox_record, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sandbox_list, setup, teardown),
         cmocka_unit_test_setup_teardown(test_page_costs_the_same, setup, teardown),

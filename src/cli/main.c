@@ -1,7 +1,9 @@
 /* The program `space`: parses the command line, runs one verb, leaves with its exit status. */
 #include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "cli/cli.h"
@@ -60,12 +62,24 @@ static int run(struct cli *cli, const struct args *args, char **envp)
     return status;
 }
 
+/* Else what is opened next, the connection to the API, takes the number of a closed one, and what
+ * is printed goes there. Reading gives the end, writing EBADF, as if it were closed still. */
+static void fill_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) {
+            return; /* nothing to fill them with */
+        }
+    }
+}
+
 int main(int argc, char **argv, char **envp)
 {
     _cleanup_args_ struct args args = {0};
     _cleanup_free_ struct cli *cli = calloc(1, sizeof(*cli));
     struct error err = {0};
 
+    fill_standard_descriptors();
     if (cli == NULL) {
         return EXIT_STATUS_REFUSED;
     }

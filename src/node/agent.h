@@ -128,16 +128,16 @@ struct agent_channel_ops {
     void (*on_started)(void *arg, uint32_t pid, uint64_t stdin_offset);
     /* The channel is closed after the call. */
     void (*on_start_failed)(void *arg, const struct agent_start_failed *failure);
+    /* Adopted channels: an earlier run acknowledged these bytes and lost them. May be NULL. */
+    void (*on_skipped)(void *arg, unsigned int stream, uint64_t bytes);
     /* Exactly the next bytes of the stream. Acknowledge with agent_channel_ack once kept. */
     void (*on_output)(void *arg, unsigned int stream, uint64_t offset, struct span bytes);
     void (*on_stdin_ack)(void *arg, uint64_t offset, bool closed);
     /* After all output. The guest keeps the process until agent_channel_close. */
     void (*on_exited)(void *arg, const struct agent_exited *exited);
-    /* The guest does not know the process any more: no status will come. The channel is closed
-     * after the call. */
+    /* The guest does not know the process any more: no status will come. Closes the channel. */
     void (*on_lost)(void *arg);
-    /* The agent failed or is being freed; this says nothing about the process. The channel is
-     * closed after the call. */
+    /* The agent failed or is being freed: no word about the process. Closes the channel. */
     void (*on_detached)(void *arg);
     /* A service's stream 1 is complete, while the service goes on. May be NULL. */
     void (*on_output_end)(void *arg);

@@ -141,6 +141,26 @@ static bool report_fits(const struct agent_channel *channel, const struct agent_
     return channel->phase == AGENT_CHANNEL_ADOPTED || m->stdin_offset <= channel->stdin_sent;
 }
 
+/* An adopted channel knows only what was written down. What was acknowledged with a full disk may
+ * not have been: that is no lie of the guest's. The bound keeps sums of offsets within their type.
+ */
+static void skip_lost(struct agent_channel *channel, const struct agent_process *m)
+{
+    const uint64_t start[AGENT_STREAMS] = {m->stdout_start, m->stderr_start};
+
+    if (channel->phase != AGENT_CHANNEL_ADOPTED || channel->ops->on_skipped == NULL) {
+        return;
+    }
+    for (unsigned int i = 0; i < AGENT_STREAMS; i++) {
+        if (start[i] > channel->received[i] && start[i] <= AGENT_SKIP_MAX) {
+            const uint64_t bytes = start[i] - channel->received[i];
+
+            channel->received[i] = start[i];
+            channel->ops->on_skipped(channel->arg, AGENT_STDOUT + i, bytes);
+        }
+    }
+}
+
 static void send_resume_from(struct agent_channel *channel)
 {
     const struct agent_resume_from resume = {channel->received[0], channel->received[1]};
@@ -196,6 +216,9 @@ void agent_on_report(struct agent *agent, const struct agent_frame *frame)
             agent_kill_given_up(agent, frame->channel);
         }
         return;
+    }
+    if (!channel->reported && !channel->is_service) {
+        skip_lost(channel, &m);
     }
     if (channel->reported || channel->is_service || !report_fits(channel, &m)) {
         agent_fail(agent, AGENT_FAILURE_PROTOCOL, "the guest's report of a process is wrong");

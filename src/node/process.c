@@ -191,6 +191,15 @@ static void on_output(void *arg, unsigned int stream, uint64_t offset, struct sp
     process_notify(p, PROCESS_EVENT_OUTPUT);
 }
 
+static void on_skipped(void *arg, unsigned int stream, uint64_t bytes)
+{
+    struct process *p = arg;
+
+    log_warning("output lost", "process=%s stream=%u bytes=%llu", p->id, stream,
+                (unsigned long long)bytes);
+    spool_skip(p->spool, stream - AGENT_STDOUT, bytes);
+}
+
 static void on_stdin_ack(void *arg, uint64_t offset, bool closed)
 {
     process_on_input_ack(arg, offset, closed);
@@ -234,6 +243,7 @@ static void on_detached(void *arg)
 const struct agent_channel_ops process_channel_ops = {
     .on_started = on_started,
     .on_start_failed = on_start_failed,
+    .on_skipped = on_skipped,
     .on_output = on_output,
     .on_stdin_ack = on_stdin_ack,
     .on_exited = on_exited,

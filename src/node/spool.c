@@ -312,6 +312,13 @@ void spool_append_dropping(struct spool *spool, unsigned int stream, struct span
     spool_count(spool);
 }
 
+void spool_skip(struct spool *spool, unsigned int stream, uint64_t n)
+{
+    end_heads(spool);
+    spool->end.at[stream] += n;
+    set_start(spool, &spool->end, spool->mark_count);
+}
+
 static void append_to_files(struct spool *spool, unsigned int stream, struct span bytes)
 {
     int r;

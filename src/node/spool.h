@@ -74,6 +74,9 @@ void spool_detach(struct spool *spool);
 /* Takes the next bytes of a stream (index 0 or 1). Never fails: what cannot be kept is dropped, or
  * held. */
 void spool_append(struct spool *spool, unsigned int stream, struct span bytes);
+/* What an earlier run of this program acknowledged and could not write down is missing here: the
+ * stream goes on n bytes further, and a gap takes the place of all before. */
+void spool_skip(struct spool *spool, unsigned int stream, uint64_t n);
 /* Moves what is in memory to files. 0 or -errno (then it stays in memory). */
 int spool_flush(struct spool *spool) _must_check_;
 /* Offset up to which a stream survives the end of this program. */

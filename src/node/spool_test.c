@@ -175,6 +175,32 @@ static void test_memory_then_files(void **state)
     bench_free(b);
 }
 
+/* A restart knows less than the guest was told: what is missing is a gap, also after the next. */
+static void test_skip(void **state)
+{
+    struct bench *b = bench_new(1U << 30, 1000);
+
+    (void)state;
+    append(b, 0, 30000);
+    append(b, 1, 100);
+    restart(b);
+    for (size_t i = 0; i < 5000; i++) {
+        buf_put_u8(&b->path, 1);
+    }
+    spool_skip(b->spool, 1, 5000);
+    assert_int_equal(spool_end(b->spool)->at[1], 5100);
+    assert_int_equal(order_total(spool_start(b->spool)), 35100);
+    check(b);
+    restart(b);
+    assert_int_equal(spool_end(b->spool)->at[1], 5100);
+    append(b, 1, 10);
+    append(b, 0, 20);
+    check(b);
+    restart(b);
+    check(b);
+    bench_free(b);
+}
+
 static void test_one_stream_needs_no_log(void **state)
 {
     struct bench *b = bench_new(1U << 30, 0);
@@ -569,6 +595,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_then_files),
+        cmocka_unit_test(test_skip),
         cmocka_unit_test(test_one_stream_needs_no_log),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_dropped_output_frees_the_disk),

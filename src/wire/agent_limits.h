@@ -42,6 +42,9 @@
 #define AGENT_CHANNELS_MAX 4096U
 #define AGENT_SERVICES_MAX 512U /* at once */
 
+/* Offset up to which the host believes that it has acknowledged output which it no longer has. */
+#define AGENT_SKIP_MAX (1ULL << 60)
+
 /* Resynchronisation by the host (section 2). */
 #define AGENT_HELLO_FIRST_MS  100
 #define AGENT_HELLO_REPEAT_MS 500

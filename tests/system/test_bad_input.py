@@ -182,6 +182,14 @@ def test_queries(api, path, field):
     assert field_of(api, "GET", path) == field
 
 
+def test_every_kind_of_operation_is_a_filter(api):
+    """Those that the API document names."""
+    parameters = api.spec.document["paths"]["/v1/operations"]["get"]["parameters"]
+    (kinds,) = [p["schema"]["enum"] for p in parameters if p.get("name") == "kind"]
+    for kind in kinds:
+        assert all(o["kind"] == kind for o in api.get("/v1/operations", query={"kind": kind})["items"])
+
+
 @pytest.mark.parametrize("wait", ["-1", "301", "x", "", "1e9", "nan"])
 def test_wait(api, shared, wait):
     assert field_of(api, "POST", f"/v1/sandboxes?wait={wait}", {"template": "base"}) == "wait"

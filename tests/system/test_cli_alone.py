@@ -52,6 +52,14 @@ def start(env, *arguments, **more):
 
 # ---- run and exec ----
 
+@pytest.mark.parametrize("verb", ["ls", "version", "help"])
+def test_a_closed_standard_output_is_no_connection(env, verb):
+    """What is opened next would take its number, and the answer go there."""
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", space_binary(), verb], env=env, text=True,
+                          stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "space: cannot write the answer: Bad file descriptor\n")
+
+
 def test_exec_passes_streams_and_status_on(space, box):
     done = space("exec", "box", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
