@@ -141,6 +141,14 @@ static void on_start_failed(void *arg, const struct agent_start_failed *failure)
     loop_stop(b->loop);
 }
 
+static void on_skipped(void *arg, unsigned int stream, uint64_t bytes)
+{
+    struct bench *b = arg;
+
+    assert_int_equal(stream, AGENT_STDOUT);
+    b->skipped += bytes;
+}
+
 static void on_output(void *arg, unsigned int stream, uint64_t offset, struct span bytes)
 {
     struct bench *b = arg;
@@ -196,6 +204,7 @@ static void on_detached(void *arg)
 const struct agent_channel_ops bench_ops = {
     .on_started = on_started,
     .on_start_failed = on_start_failed,
+    .on_skipped = on_skipped,
     .on_output = on_output,
     .on_stdin_ack = on_stdin_ack,
     .on_exited = on_exited,

@@ -31,6 +31,7 @@ struct bench {
     bool exited;
     struct agent_exited exit;
     struct buf output;
+    uint64_t skipped;
     bool silenced;
     bool failed;
     enum agent_failure failure;

@@ -157,6 +157,37 @@ static void test_real_agent_resumes(void **state)
     bench_free(b);
 }
 
+/* What an earlier run acknowledged and could not write down is no lie of the guest's. */
+static void test_real_agent_whose_output_was_lost(void **state)
+{
+    const uint64_t size = 4U << 20; /* more than may be under way unacknowledged */
+    struct bench *b = bench_new("space-init-host", "--agent");
+    struct agent_channel_state known = {0};
+
+    (void)state;
+    b->agent->start_wait_ms = LIMIT_MS;
+    b->acknowledging = true;
+    bench_queue_all(b, "head -c 4194304 /dev/zero", false);
+    bench_run(b);
+    assert_true(b->exited);
+    assert_int_equal(b->output.n, size);
+    known.channel = b->channel->number;
+    agent_channel_abandon(b->channel);
+    b->exited = false;
+    b->output.n = 0;
+    bench_reconnect(b);
+    b->channel = agent_channel_adopt(b->agent, &known, &bench_ops, b);
+    assert_non_null(b->channel);
+    agent_begin(b->agent, false, LIMIT_MS, bench_on_begun, b);
+    bench_run(b);
+    assert_false(b->failed);
+    assert_true(b->exited);
+    assert_true(b->skipped > 0);
+    assert_int_equal(b->skipped + b->output.n, size);
+    agent_channel_close(b->channel);
+    bench_free(b);
+}
+
 struct stall {
     struct bench *b;
     int fds[16];
@@ -300,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_unknown_process_is_forgotten_or_refused),
         cmocka_unit_test(test_real_agent_in_one_write),
         cmocka_unit_test(test_real_agent_resumes),
+        cmocka_unit_test(test_real_agent_whose_output_was_lost),
         cmocka_unit_test(test_a_socket_without_room_is_tried_again),
         cmocka_unit_test(test_real_agent_cannot_execute),
         cmocka_unit_test(test_rehearsal_silence_and_first_command),
