@@ -118,11 +118,11 @@ class TestSuspend:
     def test_a_limit_of_time_stands_still(self, node, sandboxes):
         sandbox = sandboxes()
         result = []
-        worker = threading.Thread(target=lambda: result.append(node.run(sandbox, "sleep 2; echo done", timeout_seconds=6)))
+        worker = threading.Thread(target=lambda: result.append(node.run(sandbox, "sleep 2; echo done", timeout_seconds=15)))
         worker.start()
         poll.until(lambda: node.get(f"/n1/sandboxes/{sandbox}/processes").json["items"], 60, "it runs")
-        node.suspend(sandbox)
-        time.sleep(6)
+        node.suspend(sandbox)  # of the limit, which a first one may take seconds of
+        time.sleep(15)
         node.wake(sandbox)
         worker.join(120)
         assert result[0]["stdout"] == "done\n" and not result[0]["timed_out"], result
